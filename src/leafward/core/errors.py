@@ -1,0 +1,103 @@
+"""Every error this library raises.
+
+LeafwardError
+├── NotFound (LookupError)
+│   ├── SessionNotFound
+│   └── MessageNotFound
+├── Conflict                          another writer was first
+├── InvalidId (ValueError)            an id that could not be kept apart from others
+├── ConfigurationError (ValueError)   a store, URL or handle that was set up wrongly
+├── MessageTooLarge (ValueError)
+└── StoreError                        the backend failed; the driver's error is __cause__
+    ├── StorageFull                   nothing was written; free space and repeat the call
+    ├── OutcomeUnknown                written or not; repeating the call settles it
+    └── CorruptStore                  what is stored cannot be read
+"""
+
+from __future__ import annotations
+
+
+class LeafwardError(Exception):
+    """The base of every error this library raises on purpose."""
+
+
+class NotFound(LeafwardError, LookupError):
+    """Something named by its id is not there."""
+
+
+class SessionNotFound(NotFound):
+    """No session of this scope has that id."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"no session {session_id!r} for this agent and user")
+
+
+class MessageNotFound(NotFound):
+    """No message of this session has that id."""
+
+    def __init__(self, message_id: object) -> None:
+        self.message_id = message_id
+        super().__init__(f"no message {message_id!r} in this session")
+
+
+class Conflict(LeafwardError):
+    """Another writer was first: read again, then redo the change."""
+
+
+class InvalidId(LeafwardError, ValueError):
+    """An id that is refused, with the reason."""
+
+    def __init__(self, kind: str, value: object, reason: str) -> None:
+        self.kind = kind
+        self.value = value
+        shown = repr(value)
+        super().__init__(f"{kind} {shown if len(shown) <= 80 else shown[:77] + '…'} is refused: {reason}")
+
+
+class ConfigurationError(LeafwardError, ValueError):
+    """A store, URL or handle was set up wrongly; the text says how to set it up."""
+
+
+class MessageTooLarge(LeafwardError, ValueError):
+    """A message is larger than the store takes."""
+
+    def __init__(self, message_id: str, *, size: int, limit: int) -> None:
+        self.message_id = message_id
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"message {message_id!r} is {size:,} bytes of JSON, the store takes {limit:,}: "
+            "keep large data elsewhere and refer to it, or open the store with a larger max_message_bytes"
+        )
+
+
+class StoreError(LeafwardError):
+    """The store could not do what was asked; the text says what to do."""
+
+
+class StorageFull(StoreError):
+    """There is no room left: nothing was written, what was stored before is intact."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(f"no space left to write {where}: nothing was written; free space and repeat the call")
+
+
+class OutcomeUnknown(StoreError):
+    """The write may or may not have happened: repeat it with the same ids, which settles it."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(
+            f"writing {where} failed while it was being made durable: it may or may not be stored; "
+            "close the store, open it again and repeat the call with the same ids"
+        )
+
+
+class CorruptStore(StoreError):
+    """What is stored cannot be read: restore a backup; nothing was changed."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        super().__init__(f"{where} {reason}; it was left as it is: give another path or restore a backup")

@@ -1,0 +1,254 @@
+"""A message: who said it, when, and its parts, kept exactly as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, Self, cast
+
+from leafward.core.ids import check_id, new_id
+from leafward.core.json import Plain
+from leafward.core.parts import Part, plain_text
+from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
+
+MENDED_MARK = "leafward_surrogates_replaced"
+"""The metadata key that says a lone surrogate in this message became U+FFFD."""
+
+_ENVELOPE = frozenset({"id", "role", "createdAt"})
+_ENVELOPE_SIZE = len('"id":"","role":"","createdAt":"2026-11-15T12:00:00.000000Z",')
+
+
+class Dumpable(Protocol):
+    """A foreign message object, such as a pydantic model."""
+
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+class Message:
+    """One message of a conversation, compared by value.
+
+    `parts` is a list of JSON objects, each with a `"type"`; a plain string means one text part. Whatever else a
+    provider puts into a message or a part is kept and comes back exactly.
+
+    Raises:
+        InvalidId: `id` is refused.
+        ValueError: a part is not a JSON object with a type, a value is not JSON, or `created_at` has no time zone.
+    """
+
+    __slots__ = ("_at", "_body", "_id", "_role")
+
+    _id: str
+    _role: str
+    _at: int
+    _body: dict[str, Any]
+
+    def __init__(
+        self,
+        role: str,
+        parts: str | Sequence[Mapping[str, Any]],
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **extra: Any,
+    ) -> None:
+        clash = _ENVELOPE & extra.keys()
+        if clash:
+            raise ValueError(f"{sorted(clash)} cannot be extra keys: createdAt is given as created_at")
+        at = now_micros() if created_at is None else parse_micros(created_at)
+        self._fill(role, parts, id, at, {"name": name, "metadata": metadata, **extra})
+
+    def _fill(self, role: object, parts: object, id: str | None, at: int, rest: Mapping[str, Any]) -> None:
+        plain = Plain()
+        if not isinstance(role, str) or not role.strip():
+            raise ValueError(f"a message's role is a non-empty string, not {role!r}")
+        body: dict[str, Any] = {"parts": _checked_parts(plain, parts)}
+        for key, value in rest.items():
+            if key not in ("name", "metadata"):
+                body[plain.key(key)] = plain.copy(value)
+            elif value is not None:
+                body[key] = plain.copy(value)
+        if not isinstance(body.get("name", ""), str):
+            raise ValueError(f"a message's name is a string, not {body['name']!r}")
+        if not isinstance(body.get("metadata", {}), dict):
+            raise ValueError("a message's metadata is an object")
+        self._role = plain.text(role)
+        self._id = new_id() if id is None else check_id("message id", id)
+        self._at = at
+        if plain.mended:
+            body["metadata"] = {**body.get("metadata", {}), MENDED_MARK: True}
+        self._body = body
+
+    @classmethod
+    def stored(cls, id: str, role: str, at: int, body: dict[str, Any]) -> Self:
+        """Make a message of what a store gave back, without checking it again."""
+        message = cls.__new__(cls)
+        message._id = id
+        message._role = role
+        message._at = at
+        message._body = body
+        return message
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def role(self) -> str:
+        return self._role
+
+    @property
+    def parts(self) -> list[Part]:
+        return self._body["parts"]
+
+    @property
+    def name(self) -> str | None:
+        return self._body.get("name")
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        return self._body.get("metadata")
+
+    @property
+    def created_at(self) -> datetime:
+        return from_micros(self._at)
+
+    @property
+    def at(self) -> int:
+        """`created_at` as microseconds since 1970."""
+        return self._at
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Everything but id, role and time, as it is stored."""
+        return self._body
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The top-level keys that this library does not know."""
+        return {key: value for key, value in self._body.items() if key not in ("parts", "name", "metadata")}
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined with a newline."""
+        return "\n".join(
+            part["text"] for part in self.parts if part["type"] == "text" and isinstance(part.get("text"), str)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the wire shape: `id`, `role`, `parts`, `createdAt`, then what else there is."""
+        return {
+            "id": self._id,
+            "role": self._role,
+            "parts": self.parts,
+            "createdAt": to_wire(self._at),
+            **{key: value for key, value in self._body.items() if key != "parts"},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the wire shape, AI SDK's `UIMessage`, or an AgentScope `Msg`.
+
+        Raises:
+            InvalidId, ValueError: as the constructor.
+        """
+        rest = {key: value for key, value in data.items() if key not in ("id", "role", "parts", "createdAt")}
+        role, created = data.get("role"), data.get("createdAt")
+        at = None if created is None else parse_micros(created)
+        parts = data.get("parts")
+        if parts is None and "content" in rest:
+            parts = rest.pop("content")
+            role = role.lower() if isinstance(role, str) and role.isupper() else role
+            if isinstance(parts, list):
+                parts = [block for block in cast(list[object], parts) if block is not None]
+            if at is None and isinstance(rest.get("timestamp"), str):
+                at = parse_local(rest["timestamp"])
+            parts = [] if parts is None else parts
+        message = cls.__new__(cls)
+        message._fill(role, parts, data.get("id"), now_micros() if at is None else at, rest)
+        return message
+
+    @classmethod
+    def user(cls, text: str, **fields: Any) -> Self:
+        return cls("user", text, **fields)
+
+    @classmethod
+    def assistant(cls, text: str, **fields: Any) -> Self:
+        return cls("assistant", text, **fields)
+
+    @classmethod
+    def system(cls, text: str, **fields: Any) -> Self:
+        return cls("system", text, **fields)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return (self._id, self._role, self._at, self._body) == (
+            other._id,
+            other._role,
+            other._at,
+            other._body,
+        )
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  (equal by value, and the parts can change)
+
+    def __repr__(self) -> str:
+        text = self.text
+        return f"Message({self._role!r}, {text if len(text) <= 60 else text[:59] + '…'!r}, id={self._id!r})"
+
+    @classmethod
+    def tool_result(
+        cls, call_id: str, output: object, name: str | None = None, *, state: str = "success", **fields: Any
+    ) -> Self:
+        """Answer a tool call, as AgentScope writes it: role `tool`, one `tool_result` part, output in blocks."""
+        part = {"type": "tool_result", "id": call_id, "name": name, "output": _blocks(output), "state": state}
+        return cls("tool", [part], **fields)
+
+
+def wire_size(message_id: str, role: str, body_size: int) -> int:
+    """Return the bytes of a message's wire shape, given those of its stored body."""
+    return body_size + len(message_id.encode()) + len(role.encode()) + _ENVELOPE_SIZE
+
+
+def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
+    """Return `value` as a message: a message, its dict, or an object with `model_dump()`."""
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, Mapping):
+        return Message.from_dict(value)
+    if callable(getattr(value, "model_dump", None)):
+        return Message.from_dict(value.model_dump())
+    raise ValueError(f"a message, its dict, or an object with model_dump() is needed, not {type(value).__name__}")
+
+
+def _checked_parts(plain: Plain, parts: object) -> list[Part]:
+    if isinstance(parts, str):
+        return [{"type": "text", "text": plain.text(parts)}]
+    if not isinstance(parts, Sequence) or isinstance(parts, (bytes, bytearray)):
+        raise ValueError(f"parts are a list of JSON objects or a string, not {type(parts).__name__}")
+    found: list[Part] = []
+    for part in cast(Sequence[object], parts):
+        if not isinstance(part, Mapping):
+            raise ValueError(f"a part is a JSON object with a type, not {type(part).__name__}")
+        copy = plain.copy(dict(cast(Mapping[Any, Any], part)))
+        if not isinstance(copy.get("type"), str):
+            raise ValueError(f"a part is a JSON object with a type, which {sorted(copy)!r} lacks")
+        found.append(copy)
+    return found
+
+
+def _blocks(output: object) -> list[object]:
+    if output is None:
+        return []
+    items = cast(list[object], output)
+    if isinstance(output, list) and all(isinstance(item, dict) and "type" in item for item in items):
+        return items
+    text = output if isinstance(output, str) else plain_text(items)
+    return [{"type": "text", "text": text}]
+
+
+user = Message.user
+assistant = Message.assistant
+system = Message.system
+tool_result = Message.tool_result

@@ -1,0 +1,118 @@
+"""What the parts of a message mean: text, thinking, tool calls and their results, media."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from leafward.core.json import encode_text
+
+Part = dict[str, Any]
+
+_THINKING = frozenset({"thinking", "reasoning", "redacted_thinking"})
+_MEDIA = frozenset({"image", "audio", "video", "file", "data", "image_url", "input_audio", "document"})
+
+
+def is_thinking(part: Part) -> bool:
+    return part["type"] in _THINKING
+
+
+def is_media(value: object) -> bool:
+    """Tell a part, or a block in a tool's output, that carries an image, a recording or a file."""
+    return isinstance(value, dict) and cast(Part, value).get("type") in _MEDIA
+
+
+def is_ui_tool(part: Part) -> bool:
+    """Tell AI SDK's tool parts, which hold call and result in one."""
+    return "toolCallId" in part and (part["type"].startswith("tool-") or part["type"] == "dynamic-tool")
+
+
+def thinking_text(part: Part) -> str:
+    """Return what a thinking part thinks, under whichever key its maker put it."""
+    for key in ("text", "thinking", "reasoning"):
+        if isinstance(part.get(key), str):
+            return cast(str, part[key])
+    return ""
+
+
+def tool_name(part: Part) -> str:
+    """Return the name of the tool a call or result belongs to, or nothing when it does not say."""
+    for key in ("toolName", "name"):
+        if isinstance(part.get(key), str):
+            return cast(str, part[key])
+    kind: str = part["type"]
+    return kind.removeprefix("tool-") if is_ui_tool(part) and kind.startswith("tool-") else ""
+
+
+def tool_input(part: Part) -> object:
+    """Return the arguments of a call, `None` for other parts."""
+    if part["type"] == "tool_use" or is_ui_tool(part):
+        return part.get("input")
+    return None
+
+
+def tool_output(part: Part) -> object:
+    """Return the result a part carries, `None` for other parts."""
+    if part["type"] == "tool_result":
+        # AgentScope says "output", Anthropic says "content".
+        return part.get("output", part.get("content"))
+    if is_ui_tool(part):
+        for key in ("output", "result", "errorText"):
+            if part.get(key) is not None:
+                return part[key]
+    return None
+
+
+def called_ids(parts: Iterable[Part]) -> set[str]:
+    """Return the ids of the calls whose results stand in a later message."""
+    return {part["id"] for part in parts if part["type"] == "tool_use" and isinstance(part.get("id"), str)}
+
+
+def answered_ids(parts: Iterable[Part]) -> set[str]:
+    """Return the ids of the calls that these parts answer."""
+    found: set[str] = set()
+    for part in parts:
+        if part["type"] == "tool_result":
+            # AgentScope names the call in "id", Anthropic in "tool_use_id".
+            answered = part.get("tool_use_id", part.get("id"))
+            if isinstance(answered, str):
+                found.add(answered)
+    return found
+
+
+def plain_text(value: object) -> str:
+    """Return a tool's value as text a person can read: keys and values, a line each."""
+    return "\n".join(_lines(value))
+
+
+def _lines(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        mapping = cast(Mapping[str, object], value)
+        if mapping.get("type") == "text" and isinstance(mapping.get("text"), str):
+            yield cast(str, mapping["text"])
+        elif is_media(mapping):
+            return
+        else:
+            for key, item in mapping.items():
+                yield f"{key}: {plain_text(item)}"
+    elif isinstance(value, list):
+        for item in cast(list[object], value):
+            yield from _lines(item)
+    elif value is not None:
+        yield encode_text(value)
+
+
+def search_text(parts: Iterable[Part]) -> str:
+    """Return what search looks at: text, tool calls and tool results; not thinking, not media."""
+    found: list[str] = []
+    for part in parts:
+        if part["type"] == "text":
+            if isinstance(part.get("text"), str):
+                found.append(part["text"])
+        elif part["type"] in ("tool_use", "tool_result") or is_ui_tool(part):
+            found.extend(
+                text for text in (tool_name(part), plain_text(tool_input(part)), plain_text(tool_output(part))) if text
+            )
+    return "\n".join(found)

@@ -1,0 +1,272 @@
+"""How a text is cut into searchable tokens, the same for every backend, for indexing and for queries.
+
+A text is a sequence of words and dense runs. A *word* is a run of letters, digits and combining marks; it is
+folded (case, accents, compatibility forms) and, when that leaves a-z only, reduced to its English stem. A
+*dense run* is text in a script where words are not set apart (Chinese, Japanese, Korean, Thai, ...); each of
+its characters is a token. Offsets point into the original text, which is never normalised as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from importlib import import_module
+from itertools import pairwise, repeat
+from operator import add
+from typing import NamedTuple, Protocol
+
+MAX_WORD = 64
+"""Longer words are known by their first 64 characters."""
+
+MAX_PARTS = 6
+"""A word with more camelCase parts is data (base64, a hash), not a name: it is indexed as a whole only."""
+
+GAP = 1 << 32
+"""Positions left empty between two dense runs: a word does not reach across what separates them."""
+
+# Raise this when the cut changes: stored indexes are then rebuilt.
+_CUT = "1"
+
+# Scripts without spaces between words. Korean has spaces, but its particles hang on the word.
+_DENSE = (
+    "\u1100-\u11ff\ua960-\ua97c\uac00-\ud7a3\ud7b0-\ud7fb\u3131-\u318e\uffa0-\uffdc"  # Hangul
+    "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\U00020000-\U0003fffd"
+    "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"  # kana
+    "\U0001aff0-\U0001b16f"
+    "\u3105-\u312f\u31a0-\u31bf"  # Bopomofo
+    "\u0e01-\u0e33\u0e40-\u0e46\u0e81-\u0eb3\u0ebd-\u0ec6\u0edc-\u0edf"  # Thai, Lao
+    "\u1000-\u103f\u1050-\u108f\u109a-\u109d\u1780-\u17d3"  # Burmese, Khmer
+)
+# What belongs to the character before it: kana voicing, Hangul vowels and finals, vowel signs, variants.
+_JOINING = (
+    "\u1160-\u11ff\ud7b0-\ud7fb\u302a-\u302f\u3099\u309a\uff9e\uff9f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece"
+    "\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u109a-\u109d"
+    "\u17b4-\u17d3\u200c\u200d"
+)
+# Every dense script comes after these in Unicode: a comparison spares most words the test.
+_BEFORE_DENSE = "\u0e00"
+# To `re`, a combining mark is no word character; this is where those of living scripts are.
+_MARK_BLOCKS = ((0x0300, 0x1DFF), (0x20D0, 0x20FF), (0xA66F, 0xABFF), (0xFE20, 0xFE2F))
+# Soft hyphen, joiners and variation selectors are invisible inside a word.
+_INVISIBLE = "\u00ad\u200c\u200d\u2060\ufe00-\ufe0f"
+# Enclosed, squared and annotating forms unfold to several words, brackets or Han, so they separate.
+_SEPARATING = "\u3190-\u319f\u3200-\u33ff"
+
+_ASCII_WORD = re.compile("[A-Za-z0-9]+")
+_VARIATION = re.compile("[\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+# Accents of Latin, Greek and Cyrillic, points of Hebrew, vowel marks and the stretch of Arabic, and the like.
+_ACCENT = re.compile("[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0640\u064b-\u0652\u0670\u20d0-\u20ff\ufe00-\ufe0f]")
+
+
+class Token(NamedTuple):
+    """One searchable token and its place.
+
+    `pos` counts words and dense characters; the next token of a phrase starts at `next_pos`. `start` and
+    `end` are character offsets into the original text.
+    """
+
+    text: str
+    pos: int
+    next_pos: int
+    start: int
+    end: int
+
+
+class _Part(NamedTuple):
+    """A token of one word, with its place relative to the word."""
+
+    text: str
+    pos: int
+    next_pos: int
+    start: int
+    end: int
+
+
+class _Patterns(NamedTuple):
+    word: re.Pattern[str]
+    dense_run: re.Pattern[str]
+    either: re.Pattern[str]
+    dense_character: re.Pattern[str]
+    joining: re.Pattern[str]
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> _Patterns:
+    # At the first text beyond ASCII, because compiling takes as long as importing the rest of leafward.
+    joining = re.compile(f"[{_JOINING}]")
+    marks = "".join(
+        character
+        for first, last in _MARK_BLOCKS
+        for character in map(chr, range(first, last + 1))
+        if unicodedata.category(character)[0] == "M" and not joining.match(character)
+    )
+    letter = f"(?:[A-Za-z0-9]++|[^\\W\x00-\x7f{_DENSE}{_JOINING}{_SEPARATING}])"
+    word = f"{letter}(?:{letter}|[{marks}{_INVISIBLE}])*+"
+    dense_run = f"[{_DENSE}][{_DENSE}{_JOINING}]*+"
+    return _Patterns(
+        word=re.compile(word),
+        dense_run=re.compile(dense_run),
+        either=re.compile(f"{dense_run}|{word}"),
+        dense_character=re.compile(f"[{_DENSE}][{_JOINING}]*+"),
+        joining=joining,
+    )
+
+
+class _Stemmer(Protocol):
+    def stemWord(self, word: str) -> str: ...  # noqa: N802
+
+
+@lru_cache(maxsize=1)
+def analyzer_version() -> str:
+    """Return the version of the cut; an index made by another version has to be rebuilt."""
+    # A slow import, and not every process that imports leafward searches.
+    from importlib.metadata import version
+
+    return f"{_CUT}+snowball{version('snowballstemmer')}"
+
+
+def index_tokens(text: str) -> set[str]:
+    """Return all a backend's index stores for a text.
+
+    That is the stem of every word, the parts and the whole of camelCase words, the characters of dense runs
+    and the pairs of neighbours in them. Tokens are made of letters, digits and marks only.
+    """
+    if text.isascii():
+        words: list[str] = _ASCII_WORD.findall(text)
+        runs: list[str] = []
+    else:
+        words = _patterns().word.findall(text)
+        runs = _patterns().dense_run.findall(text)
+    found = {
+        part.text for word in set(words) for part in (_parts(word) if len(word) <= MAX_WORD else _long_parts(word))
+    }
+    for run in runs:
+        characters = _characters(run)
+        found.update(characters)
+        found.update(map(add, characters, characters[1:]))
+    return found
+
+
+def tokens(text: str, wanted: frozenset[str] | None = None) -> Iterator[Token]:
+    """Yield the tokens of a text in order, only those in `wanted` when given.
+
+    The whole of a camelCase word comes after its parts, at the position of the first of them. Dense runs with
+    no word between them are `GAP` positions apart.
+    """
+    pos = 0
+    after_dense = False
+    for match in (_ASCII_WORD if text.isascii() else _patterns().either).finditer(text):
+        run, start = match[0], match.start()
+        if run > _BEFORE_DENSE and is_dense(run):
+            pos += GAP if after_dense else 0
+            after_dense = True
+            characters = _characters(run)
+            lengths = repeat(1) if characters is run else map(len, _patterns().dense_character.findall(run))
+            for character, length in zip(characters, lengths, strict=False):
+                if wanted is None or character in wanted:
+                    yield Token(character, pos, pos + 1, start, start + length)
+                pos += 1
+                start += length
+        elif parts := _parts(run) if len(run) <= MAX_WORD else _long_parts(run):
+            after_dense = False
+            for token, first, last, begin, end in parts:
+                if wanted is None or token in wanted:
+                    yield Token(token, pos + first, pos + last, start + begin, start + end)
+            pos += parts[-1].next_pos
+
+
+def positions(text: str, wanted: frozenset[str]) -> Iterator[Token]:
+    """Yield what `tokens` yields, in half the time, with positions in place of the character offsets."""
+    pos = 0
+    after_dense = False
+    for run in (_ASCII_WORD if text.isascii() else _patterns().either).findall(text):
+        if run > _BEFORE_DENSE and is_dense(run):
+            pos += GAP if after_dense else 0
+            after_dense = True
+            characters = _characters(run)
+            if not wanted.isdisjoint(characters):
+                for at, character in enumerate(characters, pos):
+                    if character in wanted:
+                        yield Token(character, at, at + 1, at, at + 1)
+            pos += len(characters)
+        elif parts := _parts(run) if len(run) <= MAX_WORD else _long_parts(run):
+            after_dense = False
+            for part in parts:
+                if part.text in wanted:
+                    first, last = pos + part.pos, pos + part.next_pos
+                    yield Token(part.text, first, last, first, last)
+            pos += parts[-1].next_pos
+
+
+def is_dense(token: str) -> bool:
+    """Return whether a token is a character of a dense run, so that its pairs with neighbours are indexed."""
+    patterns = _patterns()
+    # The folded form of a Thai vowel may begin with a sign.
+    return bool(patterns.dense_character.match(token) or patterns.joining.match(token))
+
+
+def _characters(run: str) -> Sequence[str]:
+    """Return the folded characters of a dense run; the run itself when that is what it is made of."""
+    patterns = _patterns()
+    if unicodedata.is_normalized("NFKC", run) and not patterns.joining.search(run):
+        return run
+    return [_VARIATION.sub("", unicodedata.normalize("NFKC", one)) for one in patterns.dense_character.findall(run)]
+
+
+def _long_parts(word: str) -> tuple[_Part, ...]:
+    # Not cached as it is: a megabyte of base64 is one word.
+    whole = _fold(word[:MAX_WORD])
+    return (_Part(whole, 0, 1, 0, len(word)),) if whole else ()
+
+
+@lru_cache(maxsize=16384)
+def _parts(word: str) -> tuple[_Part, ...]:
+    """Return the tokens of a word: its camelCase parts if it has some, then the whole."""
+    whole = _fold(word)
+    if not whole:
+        return ()
+    cuts = [0, *_humps(word), len(word)]
+    if not 2 < len(cuts) <= MAX_PARTS + 1:
+        return (_Part(whole, 0, 1, 0, len(word)),)
+    parts = [_Part(_fold(word[a:b]), n, n + 1, a, b) for n, (a, b) in enumerate(pairwise(cuts))]
+    return (*parts, _Part(whole, 0, len(parts), 0, len(word)))
+
+
+def _humps(word: str) -> list[int]:
+    """Return where the camelCase parts after the first start: in `HTTPServer` at 4, in `server` nowhere."""
+    if word.islower() or word.isupper() or word[1:].islower():
+        return []
+    letters = [(place, letter) for place, letter in enumerate(word) if unicodedata.category(letter)[0] in "LN"]
+    return [
+        place
+        for (_, before), (place, letter), (_, after) in zip(letters, letters[1:], [*letters[2:], (0, "")], strict=False)
+        if letter.isupper() and (before.islower() or (after.islower() and (before.isupper() or before.isdigit())))
+    ]
+
+
+@lru_cache(maxsize=16384)
+def _fold(word: str) -> str:
+    """Return the form under which a word, or a part of one, is indexed; empty when nothing of it is left."""
+    if word.isascii():
+        folded = word.lower()
+    else:
+        plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", word).casefold())
+        composed = unicodedata.normalize("NFC", _ACCENT.sub("", plain))
+        # Some letters unfold to several words with spaces or slashes between.
+        folded = "".join(letter for letter in composed if unicodedata.category(letter)[0] in "LMN")[:MAX_WORD]
+    return _stem(folded) if folded.isascii() and folded.isalpha() else folded
+
+
+def _stem(word: str) -> str:
+    # A stemmer holds the word it works on, and one thread may index while another searches.
+    return _stemmer()().stemWord(word)
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Callable[[], _Stemmer]:
+    # By name, for the package has no types; `stemmer()` there takes another implementation if it finds one.
+    return import_module("snowballstemmer.english_stemmer").EnglishStemmer

@@ -1,0 +1,42 @@
+"""Times as we keep them: microseconds since 1970 inside, aware UTC datetimes outside, ISO text with Z on the wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    """Return microseconds since 1970.
+
+    Raises:
+        ValueError: the datetime has no time zone.
+    """
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        raise ValueError(f"{moment!r} has no time zone: give an aware datetime, e.g. datetime.now(timezone.utc)")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def now_micros() -> int:
+    return to_micros(datetime.now(UTC))
+
+
+def to_wire(micros: int) -> str:
+    """Return ISO text with microseconds and Z."""
+    return from_micros(micros).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_micros(value: datetime | str) -> int:
+    """Read a datetime, or ISO text with a time zone, as microseconds since 1970."""
+    return to_micros(datetime.fromisoformat(value) if isinstance(value, str) else value)
+
+
+def parse_local(text: str) -> int:
+    """Read zoneless text as local time, as AgentScope writes it."""
+    return to_micros(datetime.fromisoformat(text).astimezone())

@@ -1,0 +1,77 @@
+"""How many tokens a text costs, estimated without a tokenizer."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import cast
+
+from leafward.core.json import encode_text
+from leafward.core.message import Message
+from leafward.core.parts import (
+    Part,
+    is_media,
+    is_thinking,
+    thinking_text,
+    tool_input,
+    tool_output,
+)
+
+TokenCounter = Callable[[Message], int]
+"""Counts a message in place of `count_tokens`."""
+
+MESSAGE_OVERHEAD = 4
+MEDIA_TOKENS = 1000
+"""An image, recording or file: about what providers charge for one, whatever its bytes."""
+
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+)
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text.
+
+    Words and characters are weighed as `ceil(max(len/4, 1.3 * words))`, the length in UTF-16 units; Chinese,
+    Japanese and Korean characters count one each beside that.
+    """
+    if not text:
+        return 0
+    if text.isascii():
+        return math.ceil(max(len(text) / 4, 1.3 * len(text.split())))
+    rest, cjk = _CJK.subn(" ", text)
+    length = len(rest.encode("utf-16-le", "surrogatepass")) // 2 - cjk
+    return cjk + math.ceil(max(length / 4, 1.3 * len(rest.split())))
+
+
+def count_tokens(message: Message) -> int:
+    """Estimate the tokens of a message: its parts, and four for its envelope."""
+    return MESSAGE_OVERHEAD + sum(map(_part_tokens, message.parts))
+
+
+def _part_tokens(part: Part) -> int:
+    if is_thinking(part):
+        return estimate_tokens(thinking_text(part))
+    if is_media(part):
+        return MEDIA_TOKENS
+    called, answered = tool_input(part), tool_output(part)
+    if called is not None or answered is not None:
+        return _value_tokens(called) + _value_tokens(answered)
+    for key in ("text", "result"):
+        if isinstance(part.get(key), str):
+            return estimate_tokens(part[key])
+    return 0
+
+
+def _value_tokens(value: object) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, list):
+        # A screenshot in a tool's output costs what an image costs, not what its base64 would.
+        items = cast(list[object], value)
+        rest = [item for item in items if not is_media(item)]
+        if len(rest) < len(items):
+            return MEDIA_TOKENS * (len(items) - len(rest)) + _value_tokens(rest)
+    return estimate_tokens(value if isinstance(value, str) else encode_text(cast(object, value)))

@@ -1,0 +1,190 @@
+"""Queries: what a search string asks for, and where a text has it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from leafward.core.query import Finder, Query, find, merge, parse_query
+from leafward.core.text import index_tokens
+
+CHARACTERS = (
+    "abRunSé\u0301ßİ09½_-./'\"”「」 \n\u3000，中文字のｶﾞガー한국\u1100\u1161㈠ゟ葛\U000e0100"
+    "กาแดีहिन्दीَﷺ\u200d\u00ad🙂\0\ud800"
+)
+texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
+camels = st.lists(st.sampled_from(["user", "Name", "HTTP", "s", "S", "runs", "9", "中文", " ", "-", "é"])).map("".join)
+QUOTES = str.maketrans(dict.fromkeys('"“”„‟＂「」『』', " "))
+
+
+def found(query: str, text: str) -> list[str] | None:
+    """Return what is found of the first term, or `None` when the text does not match."""
+    spans = find(parse_query(query), text)
+    return None if spans is None else [text[start:end] for start, end in spans[0]]
+
+
+def matches(query: str, text: str) -> bool:
+    return find(parse_query(query), text) is not None
+
+
+def holds(indexed: set[str], query: Query) -> bool:
+    """Say what a backend's index says: does it hold what the query needs?"""
+    return all(any(needed <= indexed for needed in term) for term in query.needs)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("deploy", "We deployed it."),
+        ("deployments", "the deployment failed"),
+        ("running", "It runs."),
+        ("cafe", "Le café est fermé"),
+        ("CAFÉ", "cafe\u0301"),
+        ("failed deploy", "Deploying has failed"),
+        ("userName", "the userName field"),
+        ("userName", "user_name"),
+        ("userName", "the username"),
+        ("username", "userName"),
+        ("user", "getUserName()"),
+        ("name", "UserName"),
+        ("HTTPServer", "http server"),
+        ("API", "many APIs"),
+        ("multi-agent", "a multi agent system"),
+        ("multi-agent", "multi-agent"),
+        ("core/text.py", "see core/text.py:12"),
+        ("foo.userName", "foo.username"),
+        ("数据库", "昨天数据库连接超时"),
+        ("库", "昨天数据库连接超时"),
+        ("東京", "私は東京に住んでいます"),
+        ("サーバー", "ｻｰﾊﾞｰを再起動"),
+        ("한국", "한국어를 배웁니다"),
+        ("部署 失败", "失败的部署"),
+        ("部署，失败", "失败的部署"),
+        ("卡尔·马克思", "卡尔·马克思的书"),
+        ("iPhone手机", "新的iPhone手机壳"),
+        ("กาแฟ", "ฉันชอบกาแฟร้อน"),
+        ('"connection pool"', "the connection pools"),
+        ('"user name"', "userName"),
+        ("“connection pool”", "the connection-pool"),
+        ("「数据库 连接」", "数据库，连接"),
+        ('"connection pool', "the connection pool"),
+        ('deploy "', "deploy"),
+        ('the "error code" deploy', "deploy: the error code is 7"),
+    ],
+)
+def test_a_query_finds(query: str, text: str) -> None:
+    assert matches(query, text)
+    assert holds(index_tokens(text), parse_query(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("deploy", "employ"),
+        ("failed deploy", "deployed"),
+        ("foo/bar", "foo and bar"),
+        ("multi-agent", "agent multi"),
+        ('"connection pool"', "pool connection"),
+        ('"connection pool"', "connection to a pool"),
+        ('"connection pool', "pool of the connection"),
+        ("数据库", "数据的库"),
+        ("数库", "数据库"),
+        ("人生", "好人，生活"),
+        ("국사", "한국 사람"),
+        ("「数据库 连接」", "数据库 x 连接"),
+        ("「数据库 连接」", "连接，数据库"),
+        ("", "anything"),
+        (' "" - … ', "anything - …"),
+    ],
+)
+def test_a_query_does_not_find(query: str, text: str) -> None:
+    assert not matches(query, text)
+
+
+@pytest.mark.parametrize("text", ["", " ", '"', '""""', "“”", "-- ;", "()*^:", "\0", "\ud800", "🙂", "\u0301", "「」"])
+def test_a_query_without_words_asks_for_nothing(text: str) -> None:
+    assert parse_query(text) == Query(())
+    assert parse_query(text).needs == ()
+
+
+def test_a_repeated_term_counts_once() -> None:
+    assert parse_query('run running RUNS "run"').terms == ((("run",),),)
+
+
+def test_operators_of_search_engines_are_plain_words() -> None:
+    assert parse_query("a OR NOT b NEAR c*").terms == tuple(((t,),) for t in ("a", "or", "not", "b", "near", "c"))
+
+
+def test_what_is_found_is_the_original_text() -> None:
+    assert found("cafe", "Cafés, CAFÉ cafe\u0301!") == ["Cafés", "CAFÉ", "cafe\u0301"]
+    assert found("userName", "userName user_name username") == ["userName", "user_name", "username"]
+    assert found("ガツ", "ｶﾞﾂ") == ["ｶﾞﾂ"]
+    assert found("数据", "数据，数据库") == ["数据", "数据"]
+    assert found("ha", "ha ha") == ["ha", "ha"]
+
+
+def test_the_parts_and_the_whole_of_a_word_are_found_once() -> None:
+    assert found("userName", "userName") == ["userName"]
+    assert found("run", "RunS") == ["RunS"]
+
+
+def test_spans_come_in_the_order_of_the_terms() -> None:
+    assert find(parse_query("b a"), "a b a") == [[(2, 3)], [(0, 1), (4, 5)]]
+
+
+def test_an_index_is_asked_for_pairs_of_characters_and_for_those_that_stand_alone() -> None:
+    assert parse_query("数据库").needs == ((frozenset({"数据", "据库"}),),)
+    assert parse_query("库").needs == ((frozenset({"库"}),),)
+    assert parse_query("userName").needs == ((frozenset({"user", "name"}), frozenset({"usernam"})),)
+    assert parse_query("卡尔·马").needs == ((frozenset({"卡尔", "马"}),),)
+
+
+def test_overlapping_spans_are_merged_and_touching_ones_are_kept() -> None:
+    assert merge([(4, 6), (0, 2), (2, 3), (5, 9), (5, 6)]) == [(0, 2), (2, 3), (4, 9)]
+
+
+@given(st.text())
+def test_any_string_is_a_query(text: str) -> None:
+    query = parse_query(text)
+
+    assert hash(query) == hash(parse_query(text))
+    assert len(query.needs) == len(query.terms)
+
+
+@given(texts | camels, st.data())
+@example("RunS中文", None)
+def test_what_is_found_is_in_the_index(text: str, data: st.DataObject | None) -> None:
+    start, end = (0, len(text)) if data is None else sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+    asked = text[start:end]
+    if data is not None:
+        asked = data.draw(st.sampled_from([asked, f'"{asked}"', asked[::-1], asked.swapcase(), f"{asked} {asked}"]))
+    query = parse_query(asked)
+
+    spans = find(query, text)
+
+    if spans is not None:
+        assert holds(index_tokens(text), query)
+        assert all(0 <= start < end <= len(text) for term in spans for start, end in term)
+        assert all(term == merge(term) != [] for term in spans)
+
+
+@given(texts | camels)
+def test_a_text_is_found_by_each_of_its_words(text: str) -> None:
+    for word in text.split():
+        query = parse_query(word)
+        assert query == Query(()) or find(query, text) is not None
+
+
+@given(texts | camels)
+def test_a_text_is_found_by_all_of_itself_as_a_phrase(text: str) -> None:
+    query = parse_query(f'"{text.translate(QUOTES)}"')
+
+    assert query == Query(()) or find(query, text) is not None
+
+
+@given(texts | camels, texts | camels)
+def test_counting_agrees_with_finding(text: str, asked: str) -> None:
+    for query in (parse_query(asked), parse_query(text), parse_query(text[:3])):
+        spans = find(query, text)
+        assert Finder(query).count(text) == (None if spans is None else [len(term) for term in spans])

@@ -1,0 +1,201 @@
+"""The analyzer: how a text is cut into searchable tokens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import unicodedata
+from importlib.metadata import version
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leafward.core.text import GAP, MAX_WORD, analyzer_version, index_tokens, is_dense, positions, tokens
+
+# Whatever has a rule of its own, so that random texts meet the rules next to each other.
+CHARACTERS = (
+    "abcdeRSTUé\u0301\u0308ßİıǅøΣςйЙ09²½Ⅷ_-./'\"“「」 \n\t\u3000，。"
+    "中文字日本語々〇のカﾊﾞﾟ゙ーｶ한국어\u1100\u1161\u11a8ㅋㄅ㈠㍿ゟ葛\ufe00\U000e0100\U00020000"
+    "กาแฟดีລາວမြန်ខ្មែរहिन्दीعَلَيـﷺשָ\u200c\u200d\u00ad\u20e3🙂\0\ud800\udfff\uffff"
+)
+texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
+
+
+def cut(text: str) -> list[str]:
+    return [token.text for token in tokens(text)]
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        ["deploy", "deploys", "deployed", "deploying", "deployment", "Deployments"],
+        ["run", "runs", "running", "RUNNING"],
+        ["cafe", "café", "cafe\u0301", "CAFÉ", "Cafés"],
+        ["strasse", "Straße", "STRASSE"],
+        ["istanbul", "İstanbul"],
+        ["file", "ﬁle", "ｆｉｌｅ"],
+        ["Ελλάδα", "ελλαδα", "ΕΛΛΆΔΑ"],
+        ["ёлка", "елка", "ЁЛКА"],
+        ["soft", "so\u00adft"],
+        ["می‌خواهم", "میخواهم"],
+        ["سَلَام", "سلام"],
+        ["ガ", "ｶﾞ", "カ\u3099"],
+        ["각", "\u1100\u1161\u11a8"],
+        ["葛", "葛\U000e0100"],
+        ["1", "1\ufe0f\u20e3", "①"],
+    ],
+)
+def test_forms_of_a_word_are_one_token(family: list[str]) -> None:
+    assert len({tuple(cut(form)) for form in family}) == 1
+    assert len(cut(family[0])) == 1
+
+
+def test_words_are_separated_by_everything_that_is_no_letter_digit_or_mark() -> None:
+    assert cut("user_name multi-agent core/text.py") == [
+        "user",
+        "name",
+        "multi",
+        "agent",
+        "core",
+        "text",
+        "py",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "parts", "whole"),
+    [
+        ("userName", ["user", "name"], "usernam"),
+        ("HTTPServer", ["http", "server"], "httpserver"),
+        ("parseJSONFast", ["pars", "json", "fast"], "parsejsonfast"),
+        ("S3Bucket", ["s3", "bucket"], "s3bucket"),
+        ("имяПользователя", ["имя", "пользователя"], "имяпользователя"),
+        ("cafe\u0301Menu", ["cafe", "menu"], "cafemenu"),
+    ],
+)
+def test_a_camel_case_word_is_its_parts_then_the_whole(word: str, parts: list[str], whole: str) -> None:
+    found = list(tokens(word))
+
+    assert [token.text for token in found] == [*parts, whole]
+    assert [token.pos for token in found] == [*range(len(parts)), 0]
+    assert [token.next_pos for token in found] == [*range(1, len(parts) + 1), len(parts)]
+    assert "".join(word[token.start : token.end] for token in found[:-1]) == word
+    assert (found[-1].start, found[-1].end) == (0, len(word))
+
+
+@pytest.mark.parametrize("word", ["server", "Server", "SERVER", "sha256", "B2B", "utf8", "42nd"])
+def test_other_words_are_one_token(word: str) -> None:
+    assert len(cut(word)) == 1
+
+
+def test_a_word_of_many_humps_is_only_its_whole() -> None:
+    assert cut("AaBbCcDdEeFf")[:-1] == ["aa", "bb", "cc", "dd", "ee", "ff"]
+    assert cut("AaBbCcDdEeFfGg") == ["aabbccddeeffgg"]
+
+
+def test_a_long_word_is_known_by_its_beginning() -> None:
+    word = "1x" * 500_000
+
+    (token,) = tokens(word)
+
+    assert token == (word[:MAX_WORD], 0, 1, 0, len(word))
+    assert index_tokens(word) == {word[:MAX_WORD]}
+
+
+def test_chinese_japanese_and_korean_are_cut_into_characters_and_pairs() -> None:
+    assert cut("数据库") == ["数", "据", "库"]
+    assert index_tokens("数据库") == {"数", "据", "库", "数据", "据库"}
+    assert index_tokens("日本語") == {"日", "本", "語", "日本", "本語"}
+    assert index_tokens("한국어") == {"한", "국", "어", "한국", "국어"}
+
+
+def test_half_width_kana_keep_their_place_in_the_original() -> None:
+    assert list(tokens("xｶﾞﾂ")) == [("x", 0, 1, 0, 1), ("ガ", 1, 2, 1, 3), ("ツ", 2, 3, 3, 4)]
+
+
+def test_pairs_do_not_reach_across_what_separates() -> None:
+    assert index_tokens("好人，生活") == {"好", "人", "好人", "生", "活", "生活"}
+    assert [token.pos for token in tokens("好人，生活")] == [0, 1, 2 + GAP, 3 + GAP]
+
+
+def test_a_word_of_which_nothing_is_left_separates_and_takes_no_position() -> None:
+    stretch = "\u0640"
+
+    assert cut(stretch) == cut(stretch * 100) == []
+    assert [token.pos for token in tokens(f"a {stretch} b中{stretch}文")] == [0, 1, 2, 3 + GAP]
+    assert [token.pos for token in positions(f"a {stretch} b", frozenset("ab"))] == [0, 1]
+
+
+def test_a_word_next_to_chinese_takes_the_next_position() -> None:
+    assert [(t.text, t.pos) for t in tokens("用Redis缓存")] == [("用", 0), ("redi", 1), ("缓", 2), ("存", 3)]
+
+
+def test_thai_words_are_indexed_inside_sentences() -> None:
+    assert index_tokens("กาแฟดี") >= index_tokens("กาแฟ")
+
+
+def test_an_indic_word_is_one_token() -> None:
+    assert cut("हिन्दी भाषा") == ["हिन्दी", "भाषा"]
+
+
+def test_only_wanted_tokens_come_with_the_places_they_have_among_all() -> None:
+    text = "The userName of 数据库 is running"
+    wanted = frozenset({"name", "据", "run"})
+
+    assert list(tokens(text, wanted)) == [token for token in tokens(text) if token.text in wanted]
+
+
+def test_the_version_names_the_stemmer() -> None:
+    assert analyzer_version().endswith(f"+snowball{version('snowballstemmer')}")
+
+
+def test_importing_the_analyzer_does_not_import_the_stemmer() -> None:
+    program = "import sys, leafward.core.text; print('snowballstemmer' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+
+
+def test_every_character_folds_to_letters_digits_and_marks_or_to_nothing() -> None:
+    everything = " ".join(map(chr, range(sys.maxunicode + 1)))
+
+    for token in tokens(everything):
+        character = everything[token.start : token.end]
+        assert len(character) == 1
+        assert is_dense(token.text) == is_dense(character), ascii(character)
+        # A character that this Python does not know yet is taken for what its block is made for.
+        kinds = {unicodedata.category(c) for c in token.text}
+        assert all(kind[0] in "LMN" or kind == "Cn" for kind in kinds), ascii(character)
+
+
+@given(texts)
+def test_tokens_are_indexed_and_have_a_place_in_the_text(text: str) -> None:
+    indexed = index_tokens(text)
+    for token in tokens(text):
+        assert token.text in indexed
+        assert token.pos < token.next_pos
+        assert 0 <= token.start < token.end <= len(text)
+
+
+@given(texts)
+def test_neighbouring_dense_tokens_are_indexed_as_pairs(text: str) -> None:
+    indexed = index_tokens(text)
+    dense = {token.pos: token.text for token in tokens(text) if is_dense(token.text)}
+    for pos, first in dense.items():
+        if pos + 1 in dense:
+            assert first + dense[pos + 1] in indexed
+
+
+@given(texts)
+def test_positions_are_those_of_the_tokens(text: str) -> None:
+    everything = frozenset(token.text for token in tokens(text))
+
+    assert [p[:3] for p in positions(text, everything)] == [t[:3] for t in tokens(text)]
+    assert all((p.start, p.end) == (p.pos, p.next_pos) for p in positions(text, everything))
+
+
+@given(st.text(st.sampled_from("aEéÉöñńσΣй 中が각")))
+def test_composed_and_decomposed_text_have_the_same_tokens(text: str) -> None:
+    assert cut(unicodedata.normalize("NFD", text)) == cut(unicodedata.normalize("NFC", text))
