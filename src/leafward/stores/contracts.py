@@ -1,0 +1,209 @@
+"""What every store offers, as small contracts.
+
+A backend of your own implements `Store` and `MessageStore`, passes the classes of `leafward.testing`, and is found by
+`open_store` through the entry point group `leafward.stores`: a scheme and a callable `(url, **options)` to await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+from leafward.core.errors import ConfigurationError
+from leafward.core.ids import Owner, Scope
+from leafward.core.message import Message
+from leafward.core.parent import ParentId
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.core.tree import Outline
+
+DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+
+Durability = Literal["none", "process", "power"]
+"""What a finished write survives: nothing, the end of the process, or a power cut."""
+
+
+def check_durability(wanted: str) -> None:
+    """Raise unless `wanted` is a level that can be asked for."""
+    if wanted not in ("power", "process"):
+        raise ConfigurationError(f"durability is 'power' or 'process', not {wanted!r}")
+
+
+ChangeKind = Literal["append", "update", "delete", "clear", "checkout", "label"]
+
+
+class Draft(NamedTuple):
+    """A message on its way into a store: already checked, encoded and counted."""
+
+    message: Message
+    body: bytes
+    """`message.body` as JSON, to be kept byte for byte."""
+    tokens: int
+
+
+class Cursor(NamedTuple):
+    """Where the next page of a path begins; made and read by the store only."""
+
+    leaf: int
+    place: int
+
+
+class PathPage(NamedTuple):
+    """Some neighbouring messages of a path, with their stored token counts and body sizes."""
+
+    messages: list[Message]
+    tokens: list[int]
+    sizes: list[int]
+    next: Cursor | None
+    """Where to read on; `None` at the end of the path."""
+
+
+class SearchFilter(NamedTuple):
+    """Which messages a search looks at; times are microseconds since 1970, `since` included, `until` not."""
+
+    role: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class ChangeRecord(NamedTuple):
+    """One committed mutation of a session."""
+
+    version: int
+    kind: ChangeKind
+    message_ids: list[str]
+
+
+class MessageStore(Protocol):
+    """Keeps the tree of messages of every session, in order.
+
+    Each write is one atomic step. Writes to one session take effect one after the other, each with the session's next
+    `version`; a write that changes nothing leaves the version alone. A message that is not there raises
+    `MessageNotFound`, unless a method says otherwise. A session that was never written to is empty, at version 0.
+    """
+
+    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> list[Message]:
+        """Store messages as a chain below `parent` and move the leaf to the last one that is new.
+
+        An id that is already stored is left as it is and becomes the parent of the next. Returns what is stored now.
+        """
+        ...
+
+    async def update(self, scope: Scope, draft: Draft) -> Message:
+        """Replace the message of that id, keeping its parent, its place and its time."""
+        ...
+
+    async def upsert(self, scope: Scope, draft: Draft, parent: ParentId) -> Message:
+        """Update the message if its id is stored, else append it."""
+        ...
+
+    async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
+        """Remove messages and say how many were there; children and leaf move to the nearest surviving ancestor."""
+        ...
+
+    async def clear(self, scope: Scope) -> None:
+        """Remove all messages and labels; the leaf is then before the first message."""
+        ...
+
+    async def checkout(self, scope: Scope, message_id: str | None) -> None:
+        """Move the leaf; `None` is before the first message."""
+        ...
+
+    async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
+        """Name a message, or take its name away."""
+        ...
+
+    async def version(self, scope: Scope) -> int:
+        """Return the number of the session's last change."""
+        ...
+
+    async def get(self, scope: Scope, message_id: str) -> Message | None:
+        """Return one message, `None` when there is none of that id."""
+        ...
+
+    async def leaf(self, scope: Scope) -> Message | None:
+        """Return the message the leaf is at."""
+        ...
+
+    async def parent(self, scope: Scope, message_id: str) -> Message | None:
+        """Return the message above; `None` for a root."""
+        ...
+
+    async def children(self, scope: Scope, message_id: str | None) -> list[Message]:
+        """Return the messages right below, or the roots, in the order they were stored."""
+        ...
+
+    async def leaves(self, scope: Scope) -> list[Message]:
+        """Return the messages without children, in the order they were stored."""
+        ...
+
+    async def path(self, scope: Scope, leaf_id: str | None) -> list[Message]:
+        """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment."""
+        ...
+
+    async def path_page(
+        self,
+        scope: Scope,
+        *,
+        leaf_id: str | None = None,
+        cursor: Cursor | None = None,
+        newest_first: bool = False,
+        limit: int,
+    ) -> PathPage:
+        """Return at most `limit` messages of a path, from one end of it or from where the last page stopped."""
+        ...
+
+    async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
+        """Return how many messages `path` would."""
+        ...
+
+    async def outline(self, scope: Scope) -> Outline:
+        """Return everything the tree consists of, as of one moment."""
+        ...
+
+    async def labels(self, scope: Scope) -> dict[str, str]:
+        """Return names by message id."""
+        ...
+
+    async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
+        """Return the best matches in a session or in all sessions of an owner, by `leafward.core.ranking.rank`.
+
+        Candidates go to `rank` newest `created_at` first, then by id. Everything committed is found, nothing deleted.
+        """
+        ...
+
+    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
+        """Return what happened after version `since`, in order; appended messages that are gone again are left out."""
+        ...
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        """Return once the session's version is beyond `version`, whoever changed it."""
+        ...
+
+
+@runtime_checkable
+class Store(Protocol):
+    """A place where sessions are kept."""
+
+    @property
+    def messages(self) -> MessageStore: ...
+
+    @property
+    def max_message_bytes(self) -> int: ...
+
+    @property
+    def distributed(self) -> bool:
+        """Whether processes on several machines can share it."""
+        ...
+
+    def durability(self) -> Durability:
+        """Tell what a finished write survives, as found on this store."""
+        ...
+
+    async def close(self) -> None:
+        """End the store's work; a second call does nothing."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...

@@ -1,0 +1,96 @@
+"""`open_store`: from a URL to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Any, cast
+
+from leafward.core.errors import ConfigurationError
+from leafward.stores.contracts import Store
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Opener = Callable[..., Awaitable[Store]]
+ENTRY_POINT_GROUP = "leafward.stores"
+
+_OURS = {
+    "memory": "leafward.stores.memory:open_memory",
+    "sqlite": "leafward.stores.sqlite:open_sqlite",
+}
+
+
+class Opening:
+    """A store about to be opened: await it, or enter it to have it closed as well."""
+
+    def __init__(self, opener: Opener, url: str, options: dict[str, Any]) -> None:
+        self._opener = opener
+        self._url = url
+        self._options = options
+        self._store: Store | None = None
+
+    async def _open(self) -> Store:
+        return await self._opener(self._url, **self._options)
+
+    def __await__(self) -> Generator[Any, Any, Store]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def open_store(url: str, **options: Any) -> Opening:
+    """Open the store a URL names: `async with open_store("sqlite:///chat.db") as store`, or `await` it.
+
+    `memory://` keeps sessions in this process, `memory://name` shares them inside it; `sqlite:///relative.db` and
+    `sqlite:////absolute.db` keep them in a file. Options: `durability` (`"power"`, the default, or `"process"`),
+    `max_message_bytes`, `table_prefix` (SQLite).
+
+    Raises:
+        ConfigurationError: an unknown scheme or option; it is a `ValueError` and names the known ones.
+    """
+    scheme, separator, _ = url.partition("://")
+    opener = _find_opener(scheme) if separator else None
+    if opener is None:
+        known = ", ".join(f"{name}://" for name in _known_schemes())
+        raise ConfigurationError(f"{_without_secrets(url)!r} is not a store's URL; known are {known}")
+    accepted = [
+        name for name, parameter in signature(opener).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    unknown = sorted(options.keys() - set(accepted))
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in signature(opener).parameters.values()):
+        raise ConfigurationError(f"{scheme}:// takes no option {unknown[0]!r}; it takes {', '.join(accepted)}")
+    return Opening(opener, url, options)
+
+
+def _foreign(scheme: str | None = None) -> list[EntryPoint]:
+    # Imported late: only a URL that is not ours pays for it.
+    from importlib.metadata import entry_points
+
+    return [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if scheme in (None, entry.name)]
+
+
+def _find_opener(scheme: str) -> Opener | None:
+    if scheme in _OURS:
+        module, _, name = _OURS[scheme].partition(":")
+        return cast(Opener, getattr(import_module(module), name))
+    for entry in _foreign(scheme):
+        return cast(Opener, entry.load())
+    return None
+
+
+def _known_schemes() -> list[str]:
+    return sorted({*_OURS, *(entry.name for entry in _foreign())})
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without what stands before an `@`."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}://…@{rest.rpartition('@')[2]}" if separator and "@" in rest else url

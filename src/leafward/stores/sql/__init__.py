@@ -1,0 +1,1 @@
+"""What all SQL backends share: the tables, the statements, and operations that yield them."""

@@ -1,0 +1,139 @@
+"""Connections to one database file, and what SQLite's errors mean."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from leafward.core.errors import (
+    ConfigurationError,
+    CorruptStore,
+    LeafwardError,
+    OutcomeUnknown,
+    StorageFull,
+    StoreError,
+)
+from leafward.stores.contracts import Durability
+from leafward.stores.sql.operations import Operation
+
+T = TypeVar("T")
+
+MINIMUM_SQLITE = (3, 35, 0)
+BUSY_TIMEOUT_S = 60.0
+"""Only another program's lock is ever waited for this long; ours queue at `WriterLock`."""
+
+_SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
+
+
+class Database:
+    """Opens connections to one file with the settings our promises rest on."""
+
+    def __init__(self, path: str, durability: str, prefix: str) -> None:
+        if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
+            raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
+        self.path = path
+        self.durability = durability
+        self._prefix = prefix
+        self._rendered: dict[str, str] = {}
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=BUSY_TIMEOUT_S,
+            cached_statements=256,
+        )
+        connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
+        for pragma in (
+            "wal_autocheckpoint = 0",
+            "secure_delete = ON",
+            "trusted_schema = OFF",
+            "cache_size = -16000",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def render(self, statement: str) -> str:
+        """Return a statement with the table prefix filled in."""
+        try:
+            return self._rendered[statement]
+        except KeyError:
+            return self._rendered.setdefault(statement, statement.replace("{p}", self._prefix))
+
+    def run(self, connection: sqlite3.Connection, operation: Operation[T]) -> T:
+        """Run an operation to its end on this connection."""
+        execute, render = connection.execute, self.render
+        try:
+            statement, parameters = next(operation)
+            while True:
+                try:
+                    rows = execute(render(statement), parameters).fetchall()
+                except sqlite3.Error as error:
+                    statement, parameters = operation.throw(error)
+                else:
+                    statement, parameters = operation.send(rows)
+        except StopIteration as stop:
+            return stop.value
+
+    def found_durability(self, connection: sqlite3.Connection) -> Durability:
+        """Tell what a commit survives, from what SQLite and the file system say."""
+        synchronous: int = connection.execute("PRAGMA synchronous").fetchone()[0]
+        full = synchronous >= 2
+        return "power" if full and not _in_memory_file_system(self.path) else "process"
+
+    def explain(self, error: Exception) -> LeafwardError:
+        """Say in our words what went wrong, and what to do."""
+        if isinstance(error, LeafwardError):
+            return error
+        code = getattr(error, "sqlite_errorcode", None)
+        kind = None if code is None else code & 0xFF
+        if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            what = "is not a SQLite database" if kind == sqlite3.SQLITE_NOTADB else f"is damaged ({error})"
+            return CorruptStore(self.path, what)
+        if kind == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR_WRITE and self._no_room()):
+            return StorageFull(self.path)
+        if code == sqlite3.SQLITE_IOERR_FSYNC:
+            return OutcomeUnknown(self.path)
+        if kind == sqlite3.SQLITE_BUSY:
+            return StoreError(
+                f"{self.path} has been locked by another program for {BUSY_TIMEOUT_S:.0f} s: end its transaction"
+            )
+        if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM) or isinstance(
+            error, OSError
+        ):
+            return StoreError(f"{self.path} cannot be opened for writing ({error}): check the path and its permissions")
+        return StoreError(f"{self.path} could not be read or written: {error}")
+
+    def _no_room(self) -> bool:
+        """Tell whether a failed write was one for lack of space: a full disk, a quota, or a limit on file sizes."""
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        sizes = [os.path.getsize(name) for name in (self.path, f"{self.path}-wal") if os.path.exists(name)]
+        if limit != resource.RLIM_INFINITY and max(sizes, default=0) + 64 * 1024 >= limit:
+            return True
+        space = os.statvfs(os.path.dirname(os.path.abspath(self.path)))
+        return space.f_bavail * space.f_frsize < 1024 * 1024
+
+
+def _in_memory_file_system(path: str) -> bool:
+    """Tell whether the file lies on a file system that a power cut empties."""
+    real = os.path.realpath(path)
+    try:
+        with open("/proc/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+            kinds = {fields[1]: fields[2] for fields in map(str.split, mounts)}
+    except OSError:
+        return False
+    while real not in kinds and real != "/":
+        real = os.path.dirname(real)
+    return kinds.get(real) in ("tmpfs", "ramfs")
+
+
+def guarded(database: Database, work: Callable[[], T]) -> T:
+    """Run blocking work; whatever SQLite or the system raises comes out as one of our errors."""
+    try:
+        return work()
+    except (sqlite3.Error, OSError) as error:
+        raise database.explain(error) from error

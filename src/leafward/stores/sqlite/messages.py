@@ -1,0 +1,130 @@
+"""The messages of all sessions in one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from leafward.core.ids import Owner, Scope
+from leafward.core.message import Message
+from leafward.core.parent import ParentId
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.core.tree import Outline
+from leafward.stores.contracts import ChangeRecord, Cursor, Draft, PathPage, SearchFilter
+from leafward.stores.signals import Signals
+from leafward.stores.sql import operations, reads
+from leafward.stores.sql.operations import Operation
+from leafward.stores.sqlite import index
+from leafward.stores.sqlite.connection import Database
+from leafward.stores.sqlite.readers import Readers
+from leafward.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+POLL_S = 0.05
+"""How often a subscriber looks for changes of other processes; changes of this one wake it at once."""
+
+
+class SqliteMessages:
+    """Runs each call as one operation: writes on the writer's thread, reads beside it in a snapshot of their own."""
+
+    def __init__(self, database: Database, writer: Writer, readers: Readers, signals: Signals) -> None:
+        self._database = database
+        self._writer = writer
+        self._readers = readers
+        self._signals = signals
+        self._indexing = index.FtsIndexing()
+
+    async def _write(self, scope: Scope, operation: Operation[T]) -> T:
+        try:
+            return await self._writer.run(lambda connection: self._database.run(connection, operation))
+        finally:
+            self._signals.notify(scope)
+
+    async def _read(self, operation: Operation[T]) -> T:
+        return await self._readers.run(lambda connection: self._database.run(connection, operation))
+
+    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> list[Message]:
+        return await self._write(scope, operations.append(scope, drafts, parent))
+
+    async def update(self, scope: Scope, draft: Draft) -> Message:
+        return await self._write(scope, operations.update(self._indexing, scope, draft))
+
+    async def upsert(self, scope: Scope, draft: Draft, parent: ParentId) -> Message:
+        return await self._write(scope, operations.upsert(self._indexing, scope, draft, parent))
+
+    async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
+        return await self._write(scope, operations.delete(self._indexing, scope, message_ids))
+
+    async def clear(self, scope: Scope) -> None:
+        await self._write(scope, operations.clear(scope))
+
+    async def checkout(self, scope: Scope, message_id: str | None) -> None:
+        await self._write(scope, operations.checkout(scope, message_id))
+
+    async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
+        await self._write(scope, operations.label(scope, message_id, name))
+
+    async def version(self, scope: Scope) -> int:
+        return await self._read(reads.version(scope))
+
+    async def get(self, scope: Scope, message_id: str) -> Message | None:
+        return await self._read(reads.get(scope, message_id))
+
+    async def leaf(self, scope: Scope) -> Message | None:
+        return await self._read(reads.leaf(scope))
+
+    async def parent(self, scope: Scope, message_id: str) -> Message | None:
+        return await self._read(reads.parent(scope, message_id))
+
+    async def children(self, scope: Scope, message_id: str | None) -> list[Message]:
+        return await self._read(reads.children(scope, message_id))
+
+    async def leaves(self, scope: Scope) -> list[Message]:
+        return await self._read(reads.leaves(scope))
+
+    async def path(self, scope: Scope, leaf_id: str | None) -> list[Message]:
+        return await self._read(reads.path(scope, leaf_id))
+
+    async def path_page(
+        self,
+        scope: Scope,
+        *,
+        leaf_id: str | None = None,
+        cursor: Cursor | None = None,
+        newest_first: bool = False,
+        limit: int,
+    ) -> PathPage:
+        return await self._read(reads.path_page(scope, leaf_id, cursor, newest_first, limit))
+
+    async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
+        return await self._read(reads.path_length(scope, leaf_id))
+
+    async def outline(self, scope: Scope) -> Outline:
+        return await self._read(reads.outline(scope))
+
+    async def labels(self, scope: Scope) -> dict[str, str]:
+        return await self._read(reads.labels(scope))
+
+    async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
+        found, sound = await self._readers.run(
+            lambda connection: index.search(self._database, connection, where, query, only, limit)
+        )
+        if not sound:
+            await self._writer.run(lambda connection: self._database.run(connection, index.mark_damaged()))
+        return found
+
+    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
+        return await self._read(reads.changes(scope, since))
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        async with self._signals.listening(scope) as changed:
+            while await self.version(scope) <= version:
+                try:
+                    async with asyncio.timeout(POLL_S):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+                changed.clear()

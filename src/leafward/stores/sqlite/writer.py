@@ -1,0 +1,238 @@
+"""The one thread that writes: operations that wait together are committed together."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from leafward.core.errors import OutcomeUnknown, StoreError
+from leafward.stores.guard import Guard
+from leafward.stores.sqlite.connection import Database
+from leafward.stores.sqlite.lock import WriterLock
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+MOST_IN_ONE_COMMIT = 256
+IDLE_S = 0.05
+"""How long nothing must have been written before background work begins."""
+BREATH_S = 0.001
+"""The pause between two slices of it, in which the event loop gets its turn."""
+
+
+class Upkeep(Protocol):
+    """Work that can wait, in slices short enough for a write to wait for."""
+
+    def wrote(self, writes: int, rows: int) -> None:
+        """Take note of what was just committed, and how many rows it changed."""
+        ...
+
+    def due(self, *, idle: bool) -> bool:
+        """Tell whether a slice should be done now."""
+        ...
+
+    def step(self, connection: sqlite3.Connection) -> None:
+        """Do one slice."""
+        ...
+
+
+class Pending(Generic[T]):
+    """One write on its way; whoever claims it first, the writer or a cancellation, decides its fate."""
+
+    __slots__ = ("_claim", "error", "future", "over", "result", "waiter", "work")
+
+    def __init__(self, work: Work[T], future: asyncio.Future[T]) -> None:
+        self.work = work
+        self.future = future
+        self.result: T
+        self.error: BaseException | None = None
+        self.over = False
+        self.waiter: asyncio.Future[None] | None = None
+        self._claim = threading.Lock()
+
+    def claim(self) -> bool:
+        return self._claim.acquire(blocking=False)
+
+    def settle(self) -> None:
+        """Hand the outcome to whoever waits; runs in the event loop."""
+        self.over = True
+        if not self.future.done():
+            if self.error is None:
+                self.future.set_result(self.result)
+            else:
+                self.future.set_exception(self.error)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class Writer:
+    """Runs writes in their order, each all or nothing, on a thread of its own.
+
+    What waits when a commit ends goes into the next one: one fsync serves all of them. Inside it each has a savepoint,
+    so that a bad one fails alone.
+    """
+
+    def __init__(self, database: Database, guard: Guard, lock: WriterLock, upkeep: Upkeep) -> None:
+        self._database = database
+        self._guard = guard
+        self._lock = lock
+        self._upkeep = upkeep
+        self._queue: queue.SimpleQueue[Pending[Any] | None] = queue.SimpleQueue()
+        self._broken: StoreError | None = None
+        self._setback: Exception | None = None
+        self._connection: sqlite3.Connection
+        self._thread = threading.Thread(target=self._serve, name=f"leafward {database.path}", daemon=True)
+
+    def start(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._thread.start()
+
+    async def run(self, work: Work[T]) -> T:
+        """Run `work` inside a transaction and return once it is durable.
+
+        Cancelled before it began, the work is withdrawn; later, it is finished before the cancellation goes on.
+        """
+        self._guard.check()
+        pending = Pending(work, self._guard.loop.create_future())
+        self._queue.put(pending)
+        try:
+            return await pending.future
+        except asyncio.CancelledError:
+            if not pending.claim():
+                await self._finish(pending)
+            raise
+
+    async def _finish(self, pending: Pending[Any]) -> None:
+        while not pending.over:
+            pending.waiter = self._guard.loop.create_future()
+            try:
+                await pending.waiter
+            except asyncio.CancelledError:
+                continue
+
+    async def settle(self) -> None:
+        """Return once there is no background work left; raise what stopped it."""
+        while self._upkeep.due(idle=True):
+            self._guard.check()
+            if self._setback is not None:
+                raise self._database.explain(self._setback) from self._setback
+            await asyncio.sleep(0.005)
+
+    def stop(self) -> None:
+        """End the thread after all that waits is written; the connection is then free to close."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        patience: float | None = IDLE_S
+        while True:
+            batch, running = self._take(patience)
+            if batch:
+                self._commit(batch)
+                self._setback = None
+            if not running:
+                return
+            if self._setback is None and self._upkeep.due(idle=not batch):
+                self._step()
+            due = self._setback is None and self._upkeep.due(idle=True)
+            patience = None if not due else IDLE_S if batch else BREATH_S
+
+    def _take(self, patience: float | None) -> tuple[list[Pending[Any]], bool]:
+        """Wait for writes; give those that wait together, and whether to go on after them."""
+        batch: list[Pending[Any]] = []
+        try:
+            first = self._queue.get(timeout=patience)
+            while first is not None:
+                batch.append(first)
+                if len(batch) == MOST_IN_ONE_COMMIT:
+                    return batch, True
+                first = self._queue.get_nowait()
+        except queue.Empty:
+            return batch, True
+        return batch, False
+
+    def _step(self) -> None:
+        try:
+            self._upkeep.step(self._connection)
+        except Exception as error:  # noqa: BLE001  (the thread outlives whatever a slice meets)
+            # Nothing anybody waits for: what could not be indexed stays in the queue that searches read as well.
+            # The next write tries again, and settle() tells.
+            self._setback = error
+
+    def _commit(self, batch: list[Pending[Any]]) -> None:
+        changed = self._connection.total_changes
+        with self._lock:
+            claimed = [pending for pending in batch if pending.claim()]
+            if claimed:
+                self._write(claimed)
+        self._upkeep.wrote(len(claimed), self._connection.total_changes - changed)
+        try:
+            self._guard.loop.call_soon_threadsafe(_settle_all, claimed)
+        except RuntimeError:
+            # The loop was closed while the write went on; it is stored, and nobody waits for it.
+            return
+
+    def _write(self, claimed: list[Pending[Any]]) -> None:
+        if self._broken is not None:
+            for pending in claimed:
+                pending.error = self._broken
+            return
+        try:
+            self._transaction(claimed)
+        except sqlite3.Error as error:
+            reason = self._database.explain(error)
+            if isinstance(reason, OutcomeUnknown):
+                # After a failed fsync the kernel may forget what it could not write: nothing that
+                # follows in the log could be relied on.
+                self._broken = StoreError(
+                    f"{self._database.path} could not be made durable: close it and open it again"
+                )
+            elif len(claimed) > 1:
+                for pending in claimed:
+                    self._write([pending])
+                return
+            reason.__cause__ = error
+            for pending in claimed:
+                pending.error = reason
+
+    def _transaction(self, claimed: list[Pending[Any]]) -> None:
+        """Run the writes and commit, or raise with none of them done."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if len(claimed) == 1:
+                pending = claimed[0]
+                pending.result, pending.error = pending.work(connection), None
+            else:
+                for pending in claimed:
+                    self._attempt(connection, pending)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        except Exception as error:  # noqa: BLE001  (handed to whoever waits)
+            connection.execute("ROLLBACK")
+            claimed[0].error = error
+
+    def _attempt(self, connection: sqlite3.Connection, pending: Pending[Any]) -> None:
+        connection.execute("SAVEPOINT write")
+        try:
+            pending.result, pending.error = pending.work(connection), None
+        except Exception as error:
+            if not connection.in_transaction:
+                raise
+            connection.execute("ROLLBACK TO write")
+            pending.error = self._database.explain(error) if isinstance(error, sqlite3.Error) else error
+            if pending.error is not error:
+                pending.error.__cause__ = error
+        connection.execute("RELEASE write")
+
+
+def _settle_all(settled: Sequence[Pending[Any]]) -> None:
+    for pending in settled:
+        pending.settle()
