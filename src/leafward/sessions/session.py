@@ -1,0 +1,257 @@
+"""A conversation: a tree of messages, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from leafward.core.errors import InvalidId, MessageNotFound, MessageTooLarge
+from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
+from leafward.core.json import encode
+from leafward.core.message import Dumpable, Message, as_message, wire_size
+from leafward.core.parent import LATEST_LEAF, ParentId
+from leafward.core.query import parse_query
+from leafward.core.ranking import SearchResult
+from leafward.core.times import to_micros
+from leafward.core.tokens import count_tokens
+from leafward.core.tree import TreeNode, build_tree
+from leafward.sessions.changes import Change, follow
+from leafward.sessions.recent import Limits, RecentHistory, read_recent
+from leafward.stores.contracts import Draft, SearchFilter, Store
+
+MessageLike = Message | Mapping[str, Any] | Dumpable
+"""A message, its dict, or a foreign object with `model_dump()`."""
+
+_PAGE = 256
+
+
+class Session:
+    """A handle on one conversation of one user with one agent.
+
+    Handles are cheap and hold nothing: two of them, in one process or several, always agree on what is stored. The
+    session itself comes into being with its first write.
+
+    Raises:
+        InvalidId: one of the ids is refused.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session_id: str = "default",
+        *,
+        user_id: str | None = None,
+        agent_id: str = "default",
+    ) -> None:
+        self._scope = Scope.of(session_id, user_id=user_id, agent_id=agent_id)
+        self._store = store
+        self._messages = store.messages
+
+    @property
+    def session_id(self) -> str:
+        return self._scope.session_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self._scope.owner.user_id
+
+    @property
+    def agent_id(self) -> str:
+        return self._scope.owner.agent_id
+
+    def __repr__(self) -> str:
+        return f"Session({self.session_id!r}, user_id={self.user_id!r}, agent_id={self.agent_id!r})"
+
+    async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
+        """Store a message and make it the leaf; return it as stored.
+
+        Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
+        nothing and gives back what is stored, so a retry is safe.
+
+        Raises:
+            MessageNotFound: `parent_id` is not in this session.
+            MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
+        """
+        return (await self._messages.append(self._scope, [self._draft(message)], _parent(parent_id)))[0]
+
+    async def append_messages(
+        self, messages: Iterable[MessageLike], parent_id: ParentId = LATEST_LEAF
+    ) -> list[Message]:
+        """Store messages as a chain, all or none; return them as stored.
+
+        An id that is stored already is kept as it is and becomes the parent of the next.
+
+        Raises:
+            ValueError: an id occurs twice in the batch.
+            MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
+        """
+        drafts = [self._draft(message) for message in messages]
+        ids = {draft.message.id for draft in drafts}
+        if len(ids) < len(drafts):
+            raise ValueError("an id occurs twice in one batch: nothing was written")
+        return await self._messages.append(self._scope, drafts, _parent(parent_id)) if drafts else []
+
+    async def update_message(self, message: MessageLike) -> Message:
+        """Replace the message of this id, keeping its parent, its place and its `created_at`.
+
+        Raises:
+            MessageNotFound: no message of this session has the id.
+        """
+        return await self._messages.update(self._scope, self._draft(message))
+
+    async def upsert_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
+        """Replace the message of this id, or append it when there is none."""
+        return await self._messages.upsert(self._scope, self._draft(message), _parent(parent_id))
+
+    async def delete_messages(self, message_ids: Iterable[str]) -> int:
+        """Remove messages and return how many were there.
+
+        Their children attach to the nearest surviving ancestor; their labels go with them.
+        """
+        if isinstance(message_ids, str):
+            raise ValueError("delete_messages takes a list of ids: a string would be read as one id per character")
+        return await self._messages.delete(self._scope, [one for one in message_ids if refusal(one) is None])
+
+    async def clear_messages(self) -> None:
+        """Remove all messages and labels."""
+        await self._messages.clear(self._scope)
+
+    async def get_history(self, leaf_id: str | None = None) -> list[Message]:
+        """Return the messages from the root to `leaf_id`, root first, as the model sees them.
+
+        Without `leaf_id` the path ends at the current leaf; an empty session has an empty path.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
+        """
+        return await self.get_raw_history(leaf_id)
+
+    async def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
+        """Return the stored messages from the root to `leaf_id`, root first."""
+        return await self._messages.path(self._scope, _optional(leaf_id))
+
+    async def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> AsyncGenerator[Message]:
+        """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
+        page = await self._messages.path_page(
+            self._scope, leaf_id=_optional(leaf_id), newest_first=newest_first, limit=_PAGE
+        )
+        while True:
+            for message in page.messages:
+                yield message
+            if page.next is None:
+                return
+            page = await self._messages.path_page(self._scope, cursor=page.next, newest_first=newest_first, limit=_PAGE)
+
+    async def get_recent_history(
+        self, *, max_messages: int | None = None, max_tokens: int | None = None, max_bytes: int | None = None
+    ) -> RecentHistory:
+        """Return the newest messages that fit; the tightest limit wins.
+
+        The newest message is always there, and a tool result always comes with its call, if need be over the limit.
+        Tokens are those counted when the message was stored; bytes are those of its JSON.
+        """
+        return await read_recent(self._messages, self._scope, Limits(max_messages, max_tokens, max_bytes))
+
+    async def get_message(self, message_id: str) -> Message | None:
+        """Return a message of this session, or `None`."""
+        return None if refusal(message_id) else await self._messages.get(self._scope, message_id)
+
+    async def get_parent(self, message_id: str) -> Message | None:
+        """Return the message above; `None` for a root."""
+        return await self._messages.parent(self._scope, _known(message_id))
+
+    async def get_latest_leaf(self) -> Message | None:
+        """Return the message the next append goes under, even when it has children already; `None` at the root."""
+        return await self._messages.leaf(self._scope)
+
+    async def get_branches(self, message_id: str | None) -> list[Message]:
+        """Return the messages right below, in the order they were stored; `None` asks for the roots."""
+        return await self._messages.children(self._scope, _optional(message_id))
+
+    async def get_path_length(self, leaf_id: str | None = None) -> int:
+        """Return how many stored messages the path has."""
+        return await self._messages.path_length(self._scope, _optional(leaf_id))
+
+    async def checkout(self, message_id: str | None) -> None:
+        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
+        await self._messages.checkout(self._scope, _optional(message_id))
+
+    async def get_leaves(self) -> list[Message]:
+        """Return the messages that have no children, in the order they were stored."""
+        return await self._messages.leaves(self._scope)
+
+    async def get_tree(self) -> list[TreeNode]:
+        """Return every message with its neighbours, parents before children."""
+        return build_tree(await self._messages.outline(self._scope))
+
+    async def label(self, message_id: str, name: str | None) -> None:
+        """Give a message a name, or take it away with `None`."""
+        if name is not None:
+            reason = refusal(name)
+            if reason is not None:
+                raise InvalidId("label", name, reason)
+        await self._messages.label(self._scope, _known(message_id), name)
+
+    async def get_labels(self) -> dict[str, str]:
+        """Return the names of messages by their ids."""
+        return await self._messages.labels(self._scope)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[SearchResult]:
+        """Find messages on all branches, best match first.
+
+        All words must occur; `"quoted words"` are a phrase. English words are found by their stem, Chinese, Japanese
+        and Korean ones inside sentences. Text, tool calls and tool results are searched. `since` is inclusive, `until`
+        exclusive. Any string is a query; one without words finds nothing.
+        """
+        if limit < 0:
+            raise ValueError(f"limit is at least 0, not {limit}")
+        only = SearchFilter(role, since and to_micros(since), until and to_micros(until))
+        return await self._messages.search(self._scope, parse_query(query), only=only, limit=limit)
+
+    async def get_version(self) -> int:
+        """Return the number of this session's last change; 0 before the first."""
+        return await self._messages.version(self._scope)
+
+    def subscribe(self, since: int | None = None) -> AsyncIterator[Change]:
+        """Yield each change after version `since`, in commit order, by whichever process.
+
+        Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        """
+        return follow(self._messages, self._scope, since)
+
+    def _draft(self, given: MessageLike) -> Draft:
+        message = as_message(given)
+        if message.id.startswith(RESERVED_PREFIX):
+            raise InvalidId("message id", message.id, f"ids that start with {RESERVED_PREFIX!r} belong to summaries")
+        body = encode(message.body)
+        size = wire_size(message.id, message.role, len(body))
+        if size > self._store.max_message_bytes:
+            raise MessageTooLarge(message.id, size=size, limit=self._store.max_message_bytes)
+        return Draft(message, body, count_tokens(message))
+
+
+def _known(message_id: str) -> str:
+    """Return an id that may be looked up; one that no message can have is not found."""
+    if refusal(message_id) is not None:
+        raise MessageNotFound(message_id)
+    return message_id
+
+
+def _optional(message_id: str | None) -> str | None:
+    return None if message_id is None else _known(message_id)
+
+
+def _parent(parent_id: ParentId) -> ParentId:
+    if isinstance(parent_id, str) and refusal(parent_id) is not None:
+        # Not found, but only if the parent is needed: for a known id it is not. No id starts with a NUL.
+        return "\0" + ascii(parent_id)
+    return parent_id
