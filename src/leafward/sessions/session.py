@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from leafward.core.errors import InvalidId, MessageNotFound, MessageTooLarge
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
-from leafward.core.json import encode
+from leafward.core.json import Plain, encode
 from leafward.core.message import Dumpable, Message, as_message, wire_size
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.query import parse_query
@@ -87,9 +88,9 @@ class Session:
             MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
         """
         drafts = [self._draft(message) for message in messages]
-        ids = {draft.message.id for draft in drafts}
-        if len(ids) < len(drafts):
-            raise ValueError("an id occurs twice in one batch: nothing was written")
+        for message_id, times in Counter(draft.message.id for draft in drafts).items():
+            if times > 1:
+                raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
         return await self._messages.append(self._scope, drafts, _parent(parent_id)) if drafts else []
 
     async def update_message(self, message: MessageLike) -> Message:
@@ -187,11 +188,9 @@ class Session:
 
     async def label(self, message_id: str, name: str | None) -> None:
         """Give a message a name, or take it away with `None`."""
-        if name is not None:
-            reason = refusal(name)
-            if reason is not None:
-                raise InvalidId("label", name, reason)
-        await self._messages.label(self._scope, _known(message_id), name)
+        if name is not None and (not isinstance(name, str) or not name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"a label is a non-empty string, not {name!r}; None takes it away")
+        await self._messages.label(self._scope, _known(message_id), name and Plain().text(name))
 
     async def get_labels(self) -> dict[str, str]:
         """Return the names of messages by their ids."""

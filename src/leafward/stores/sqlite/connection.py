@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import sqlite3
@@ -25,6 +26,12 @@ MINIMUM_SQLITE = (3, 35, 0)
 BUSY_TIMEOUT_S = 60.0
 """Only another program's lock is ever waited for this long; ours queue at `WriterLock`."""
 
+_FAILED_WRITES = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+)
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
 
 
@@ -94,7 +101,7 @@ class Database:
         if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             what = "is not a SQLite database" if kind == sqlite3.SQLITE_NOTADB else f"is damaged ({error})"
             return CorruptStore(self.path, what)
-        if kind == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR_WRITE and self._no_room()):
+        if kind == sqlite3.SQLITE_FULL or (code in _FAILED_WRITES and self._no_room()) or _is_full(error):
             return StorageFull(self.path)
         if code == sqlite3.SQLITE_IOERR_FSYNC:
             return OutcomeUnknown(self.path)
@@ -110,12 +117,15 @@ class Database:
 
     def _no_room(self) -> bool:
         """Tell whether a failed write was one for lack of space: a full disk, a quota, or a limit on file sizes."""
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        sizes = [os.path.getsize(name) for name in (self.path, f"{self.path}-wal") if os.path.exists(name)]
-        if limit != resource.RLIM_INFINITY and max(sizes, default=0) + 64 * 1024 >= limit:
+        # SQLite tells a full disk from other failures only for some of its files, and a limit for none.
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
             return True
         space = os.statvfs(os.path.dirname(os.path.abspath(self.path)))
         return space.f_bavail * space.f_frsize < 1024 * 1024
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _in_memory_file_system(path: str) -> bool:

@@ -64,8 +64,8 @@ PURGE_TREE = (
 
 _FILTER = """ AND (? IS NULL OR m.role = ?) AND (? IS NULL OR m.created_at >= ?) AND (? IS NULL OR m.created_at < ?)"""
 INDEXED_MATCHES = (
-    """SELECT m.place, m.created_at, m.id FROM {p}search f JOIN {p}message m ON m.place = f.rowid
-    WHERE f.tokens MATCH ?"""
+    """SELECT m.place, m.created_at, m.id FROM {p}search JOIN {p}message m ON m.place = {p}search.rowid
+    WHERE {p}search MATCH ?"""
     + _FILTER
 )
 QUEUED_IN_TREE = (
@@ -123,9 +123,17 @@ def forget(place: int, tree_no: int, owner_no: int, body: bytes) -> Operation[No
     elif (yield from is_current()):
         try:
             yield REMOVE_TOKENS, (place, tokens_for(tree_no, owner_no, body))
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as error:
+            _raise_unless_damage(error)
             # A damaged index must not keep a message from being changed: it is made anew from the messages.
             yield from mark_damaged()
+
+
+def _raise_unless_damage(error: sqlite3.DatabaseError) -> None:
+    """Let go on after a damaged or missing index; anything else is a failure of the search or the write itself."""
+    damaged = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT or "no such table" in str(error)
+    if not damaged:
+        raise error
 
 
 def rebuild() -> Operation[None]:
@@ -193,7 +201,8 @@ def _candidate_places(where: Scope | Owner, query: Query, only: SearchFilter) ->
         else:
             found = yield INDEXED_MATCHES, (_match(token(number), query), *kept)
             found += yield queued, (number, *kept)
-    except sqlite3.DatabaseError:
+    except sqlite3.DatabaseError as error:
+        _raise_unless_damage(error)
         # Without its index a search is slow, not wrong.
         sound = False
         found = yield everything, (number, *kept)

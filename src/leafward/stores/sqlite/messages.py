@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
@@ -22,6 +22,7 @@ from leafward.stores.sqlite.readers import Readers
 from leafward.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 POLL_S = 0.05
 """How often a subscriber looks for changes of other processes; changes of this one wake it at once."""
@@ -37,9 +38,12 @@ class SqliteMessages:
         self._signals = signals
         self._indexing = index.FtsIndexing()
 
-    async def _write(self, scope: Scope, operation: Operation[T]) -> T:
+    async def _write(self, scope: Scope, operation: Callable[P, Operation[T]], *args: P.args, **options: P.kwargs) -> T:
+        # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
         try:
-            return await self._writer.run(lambda connection: self._database.run(connection, operation))
+            return await self._writer.run(
+                lambda connection: self._database.run(connection, operation(*args, **options))
+            )
         finally:
             self._signals.notify(scope)
 
@@ -47,25 +51,25 @@ class SqliteMessages:
         return await self._readers.run(lambda connection: self._database.run(connection, operation))
 
     async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> list[Message]:
-        return await self._write(scope, operations.append(scope, drafts, parent))
+        return await self._write(scope, operations.append, scope, drafts, parent)
 
     async def update(self, scope: Scope, draft: Draft) -> Message:
-        return await self._write(scope, operations.update(self._indexing, scope, draft))
+        return await self._write(scope, operations.update, self._indexing, scope, draft)
 
     async def upsert(self, scope: Scope, draft: Draft, parent: ParentId) -> Message:
-        return await self._write(scope, operations.upsert(self._indexing, scope, draft, parent))
+        return await self._write(scope, operations.upsert, self._indexing, scope, draft, parent)
 
     async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
-        return await self._write(scope, operations.delete(self._indexing, scope, message_ids))
+        return await self._write(scope, operations.delete, self._indexing, scope, message_ids)
 
     async def clear(self, scope: Scope) -> None:
-        await self._write(scope, operations.clear(scope))
+        await self._write(scope, operations.clear, scope)
 
     async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        await self._write(scope, operations.checkout(scope, message_id))
+        await self._write(scope, operations.checkout, scope, message_id)
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
-        await self._write(scope, operations.label(scope, message_id, name))
+        await self._write(scope, operations.label, scope, message_id, name)
 
     async def version(self, scope: Scope) -> int:
         return await self._read(reads.version(scope))

@@ -1,0 +1,318 @@
+"""Four processes append to one session, a fifth listens: one chain, and each change heard once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from faults.ledger import Violation
+from faults.outcome import Control, Outcome
+from faults.worker import Say, Worker, begin_together, error_line
+from leafward import Session, open_store, user
+
+_WRITERS = 4
+_IDLE_SECONDS = 30.0
+_AFTERMATH_SECONDS = 0.5
+
+
+async def append_many(job: Mapping[str, Any], say: Say) -> None:
+    """Append messages one after the other and say how long each took (in a writer's process)."""
+    times: list[tuple[int, int]] = []
+    async with open_store(job["url"]) as store:
+        session = Session(store, "shared")
+        await session.get_version()
+        say("ready")
+        await asyncio.to_thread(sys.stdin.readline)
+        for number in range(job["count"]):
+            message = user(f"writer {job['writer']} says {number}", id=f"{job['writer']}-{number}")
+            begun = time.monotonic_ns()
+            try:
+                await session.append_message(message)
+            except Exception as error:
+                say(error_line(error))
+            else:
+                times.append((begun, time.monotonic_ns()))
+                if job["live"]:
+                    say(f"a {number}")
+    for begun, ended in times:
+        say(f"t {begun} {ended}")
+
+
+async def watch(job: Mapping[str, Any], say: Say) -> None:
+    """Listen until all messages were heard and a little longer, then say what came (in its own process)."""
+    heard: list[tuple[int, str, list[str]]] = []
+    async with open_store(job["url"]) as store:
+        changes = aiter(Session(store, "shared").subscribe(since=0))
+        say("ready")
+        count = 0
+        while True:
+            patience = _IDLE_SECONDS if count < job["count"] else _AFTERMATH_SECONDS
+            try:
+                change = await asyncio.wait_for(anext(changes), patience)
+            except TimeoutError:
+                break
+            heard.append((change.version, change.kind, list(change.message_ids)))
+            count += len(change.message_ids)
+    for version, kind, message_ids in heard:
+        say(f"h {version} {kind} {' '.join(message_ids)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change as the listener heard it."""
+
+    version: int
+    kind: str
+    message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """Everything that was said and stored in one run."""
+
+    writers: int
+    count: int
+    history: Sequence[str]
+    parents: Mapping[str, str | None]
+    path_length: int
+    times: Sequence[Sequence[tuple[int, int]]]
+    errors: Sequence[str]
+    heard: Sequence[Change]
+    killed_after: int | None = None
+    """How many appends were acknowledged to the first writer when it was killed, if it was."""
+
+
+def run(*, count: int, progress: Callable[[str], None]) -> Outcome:
+    """Let four processes append `count` messages each."""
+    started = time.monotonic()
+    outcome = Outcome(
+        "contention",
+        "Several processes append to one session: one unbroken chain, each writer's order kept, no errors; "
+        "a listener in another process hears each change once, in order.",
+    )
+    scene = _play(count)
+    progress(f"contention: {len(scene.history)} messages by {_WRITERS} processes, {len(scene.errors)} errors")
+    outcome.figures = _figures(scene)
+    outcome.violations = [str(violation) for violation in judge_scene(scene)]
+    survived = _play_with_a_death(count)
+    progress(f"contention: one of {_WRITERS} killed, the others stored {len(survived.history)} messages")
+    outcome.figures["longest wait of the others when one of them is killed"] = _longest_wait(survived)
+    outcome.violations += [f"one killed: {found}" for found in judge_chain(survived.history, survived)]
+    outcome.violations += [f"one killed: {error}" for error in survived.errors]
+    outcome.controls = [*judge_controls(scene), _without_lock(count)]
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def judge_scene(scene: Scene) -> list[Violation]:
+    """Return every broken promise of a run."""
+    return [
+        *(Violation("no errors", error) for error in scene.errors),
+        *judge_chain(scene.history, scene),
+        *judge_heard(scene.heard, scene),
+    ]
+
+
+def judge_chain(history: Sequence[str], scene: Scene) -> list[Violation]:
+    """Check that `history` is one chain that holds every message once, each writer's in order."""
+    violations: list[Violation] = []
+    if scene.path_length != len(history):
+        violations.append(Violation("path length agrees", f"{scene.path_length}, history {len(history)}"))
+    if len(scene.parents) != len(history):
+        violations.append(Violation("one chain", f"{len(scene.parents)} in the tree, {len(history)} in history"))
+    for before, message_id in pairwise([None, *history]):
+        if scene.parents.get(str(message_id), "nothing") != before:
+            violations.append(Violation("one chain", f"{message_id} does not follow {before}"))
+            break
+    for writer in range(scene.writers):
+        found = [message_id for message_id in history if message_id.startswith(f"{writer}-")]
+        counts = _counts_allowed(scene, writer)
+        if len(found) not in counts or found != [f"{writer}-{number}" for number in range(len(found))]:
+            violations.append(Violation("each writer's order", f"writer {writer}: not all there in order"))
+    return violations
+
+
+def _counts_allowed(scene: Scene, writer: int) -> tuple[int, ...]:
+    """Return how many messages of a writer may be stored: a killed one may have had one open append."""
+    if writer == 0 and scene.killed_after is not None:
+        return scene.killed_after, scene.killed_after + 1
+    return (scene.count,)
+
+
+def judge_heard(heard: Sequence[Change], scene: Scene) -> list[Violation]:
+    """Check that the listener heard exactly the history, once and in order."""
+    violations: list[Violation] = []
+    if any(change.kind != "append" for change in heard):
+        violations.append(Violation("heard as appended", str(Counter(change.kind for change in heard))))
+    if any(later.version <= earlier.version for earlier, later in pairwise(heard)):
+        violations.append(Violation("versions grow", "a version came twice or went back"))
+    ids = [message_id for change in heard for message_id in change.message_ids]
+    if ids != list(scene.history):
+        violations.append(
+            Violation("each change heard once, in order", f"{len(ids)} heard, {len(scene.history)} stored")
+        )
+    return violations
+
+
+def judge_controls(scene: Scene) -> list[Control]:
+    """Show the judge the same run with one message dropped, doubled or swapped."""
+    middle = len(scene.history) // 2
+    history = list(scene.history)
+    heard = list(scene.heard)
+    return [
+        Control(
+            name=f"one {thing} {how}",
+            caught=bool(findings),
+            detail=f"caught: {findings[0]}"[:160] if findings else "not caught",
+        )
+        for how in _SPOIL
+        for thing, findings in (
+            ("stored message", judge_chain(_SPOIL[how](history, middle), scene)),
+            ("heard change", judge_heard(_SPOIL[how](heard, middle), scene)),
+        )
+    ]
+
+
+def _drop(items: list[Any], place: int) -> list[Any]:
+    return items[:place] + items[place + 1 :]
+
+
+def _double(items: list[Any], place: int) -> list[Any]:
+    return items[:place] + items[place : place + 1] + items[place:]
+
+
+def _swap(items: list[Any], place: int) -> list[Any]:
+    return items[:place] + items[place : place + 2][::-1] + items[place + 2 :]
+
+
+_SPOIL: Mapping[str, Callable[[list[Any], int], list[Any]]] = {
+    "dropped": _drop,
+    "doubled": _double,
+    "swapped": _swap,
+}
+
+
+def _without_lock(count: int) -> Control:
+    scene = _play(count, without_lock=True)
+    figures = _figures(scene)
+    detail = "; ".join(f"{name}: {figures[name]}" for name in ("errors", "longest wait", "shares while all wrote"))
+    return Control(
+        name="the writers' file lock switched off",
+        caught=bool(judge_scene(scene)),
+        detail=f"{detail}; longest run by one writer: {figures['longest run by one writer']}",
+        must_fail=False,
+    )
+
+
+def _play(count: int, *, without_lock: bool = False) -> Scene:
+    options = ("--without-lock",) if without_lock else ()
+    with TemporaryDirectory(prefix="faults-") as directory, ExitStack() as stack:
+        url = f"sqlite:///{Path(directory) / 'shared.db'}"
+        asyncio.run(_create(url))
+        workers = [stack.enter_context(Worker(*options)) for _ in range(_WRITERS)]
+        listener = stack.enter_context(Worker())
+        jobs = [*_writing(url, count), {"do": "watch", "url": url, "count": _WRITERS * count}]
+        deadline = _deadline(count)
+        begin_together([*workers, listener], jobs, deadline=deadline)
+        said = [worker.finish(deadline=deadline) for worker in (*workers, listener)]
+        return asyncio.run(_read(url, said, count))
+
+
+def _play_with_a_death(count: int) -> Scene:
+    """Kill the first writer when a third of its appends are acknowledged; nobody listens."""
+    with TemporaryDirectory(prefix="faults-") as directory, ExitStack() as stack:
+        url = f"sqlite:///{Path(directory) / 'shared.db'}"
+        asyncio.run(_create(url))
+        workers = [stack.enter_context(Worker()) for _ in range(_WRITERS)]
+        deadline = _deadline(count)
+        begin_together(workers, _writing(url, count), deadline=deadline)
+        workers[0].wait_for(f"a {count // 3}", deadline=deadline)
+        workers[0].kill()
+        said = [worker.finish(deadline=deadline) for worker in workers]
+        acked = sum(line.startswith("a ") for line in said[0])
+        return replace(asyncio.run(_read(url, [*said, []], count)), killed_after=acked)
+
+
+def _writing(url: str, count: int) -> list[dict[str, Any]]:
+    return [
+        {"do": "append", "url": url, "writer": writer, "count": count, "live": writer == 0}
+        for writer in range(_WRITERS)
+    ]
+
+
+def _deadline(count: int) -> float:
+    return time.monotonic() + 120 + count * _WRITERS / 20
+
+
+async def _create(url: str) -> None:
+    async with open_store(url):
+        pass
+
+
+async def _read(url: str, said: list[list[str]], count: int) -> Scene:
+    *writers, listener = [[line.split(" ") for line in lines] for lines in said]
+    async with open_store(url) as store:
+        session = Session(store, "shared")
+        history = await session.get_history()
+        tree = await session.get_tree()
+        return Scene(
+            writers=_WRITERS,
+            count=count,
+            history=[message.id for message in history],
+            parents={node.id: node.parent_id for node in tree},
+            path_length=await session.get_path_length(),
+            times=[[(int(line[1]), int(line[2])) for line in lines if line[0] == "t"] for lines in writers],
+            errors=[" ".join(line[1:]) for lines in (*writers, listener) for line in lines if line[0] == "x"],
+            heard=[
+                Change(version=int(line[1]), kind=line[2], message_ids=tuple(line[3:]))
+                for line in listener
+                if line[0] == "h"
+            ],
+        )
+
+
+def _figures(scene: Scene) -> dict[str, str]:
+    waits = sorted(ended - begun for times in scene.times for begun, ended in times)
+    if not waits:
+        return dict.fromkeys(
+            ("errors", "longest wait", "shares while all wrote", "longest run by one writer"),
+            "no append succeeded",
+        )
+    spans = [time for times in scene.times for pair in times for time in pair]
+    together = _while_all_wrote(scene)
+    shares = Counter(together)
+    shown = " : ".join(str(shares[writer]) for writer in range(scene.writers))
+    runs = [len(list(group)) for _, group in groupby(together)]
+    return {
+        "appends": f"{scene.writers} processes × {scene.count:,} to one session",
+        "errors": f"{len(scene.errors)}",
+        "appends per second, all together": f"{len(waits) / ((max(spans) - min(spans)) / 1e9):,.0f}",
+        "middle wait": f"{waits[len(waits) // 2] / 1e6:.1f} ms",
+        "99 % waited at most": f"{waits[len(waits) * 99 // 100] / 1e6:.1f} ms",
+        "longest wait": _longest_wait(scene),
+        "shares while all wrote": shown if together else "they never wrote all at once",
+        "longest run by one writer": f"{max(runs, default=scene.count)}",
+        "changes heard by the fifth process": f"{len(scene.heard):,}",
+    }
+
+
+def _longest_wait(scene: Scene) -> str:
+    waits = [ended - begun for times in scene.times for begun, ended in times]
+    return f"{max(waits, default=0) / 1e6:.1f} ms"
+
+
+def _while_all_wrote(scene: Scene) -> list[int]:
+    """Return who wrote each message between the last writer's first and the first writer's last."""
+    order = [int(message_id.partition("-")[0]) for message_id in scene.history]
+    first = max((order.index(writer) for writer in set(order)), default=0)
+    last = min((len(order) - 1 - order[::-1].index(writer) for writer in set(order)), default=-1)
+    return order[first : last + 1]

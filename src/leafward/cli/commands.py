@@ -1,0 +1,76 @@
+"""The commands: each parses its words, calls one function, and prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from leafward import LeafwardError, __version__
+from leafward.cli.screen import Screen, printable
+
+
+class Refused(click.ClickException):
+    """An error of ours as a person meets it: one sentence, and exit code 2."""
+
+    exit_code = 2
+
+    def __init__(self, error: LeafwardError) -> None:
+        super().__init__(printable(str(error)))
+
+
+class Commands(click.Group):
+    """A group whose commands may raise the library's errors."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # A terminal that cannot show a character gets a stand-in for it, not a traceback.
+        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+        try:
+            return super().invoke(ctx)
+        except LeafwardError as error:
+            raise Refused(error) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="leafward")
+def main() -> None:
+    """Conversations of LLM agents that survive: branching, searchable, in one file.
+
+    \b
+    $ leafward demo            see it work; no key, no server
+    $ leafward demo --help     what a command does, with an example
+    """
+
+
+@main.command()
+@click.option(
+    "--path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    default=Path("leafward-demo.db"),
+    show_default=True,
+    help="The SQLite file to write; it is made when missing, and kept.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
+def demo(path: Path, as_json: bool) -> None:
+    """See a conversation survive kill -9, branch, and be searched.
+
+    A child process stores a conversation and is killed with SIGKILL while it writes. The file is opened again and
+    compared with what the child was told is stored; then the conversation is branched, checked out and searched in
+    English and Chinese. The file stays, and a second run finds what the first one stored.
+
+    \b
+    $ leafward demo
+    $ leafward demo --path chat.db --json
+    """
+    from leafward.cli.demo import run_demo
+
+    found = asyncio.run(run_demo(path, Screen(quiet=as_json)))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))

@@ -1,0 +1,48 @@
+"""Contract classes: what every store promises, as tests that any backend inherits.
+
+A backend's test file names the contracts and gives them a store:
+
+    class TestMine(MessageContract, TreeContract, SearchContract, ChangeContract, StoreContract, ...):
+        @pytest.fixture
+        async def store(self) -> AsyncGenerator[Store]:
+            async with open_store("mine://somewhere-fresh") as store:
+                yield store
+
+Each test wants a store that holds nothing yet. A backend that keeps its data when it is closed
+also inherits `DurableContract` and gives it `reopen`. The tests run under pytest-asyncio.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# Contracts live in an installed package, where pytest would leave `assert` unexplained.
+pytest.register_assert_rewrite(
+    "leafward.testing.changes",
+    "leafward.testing.content",
+    "leafward.testing.durable",
+    "leafward.testing.history",
+    "leafward.testing.messages",
+    "leafward.testing.scope",
+    "leafward.testing.search",
+    "leafward.testing.store",
+    "leafward.testing.tree",
+)
+
+from leafward.testing.changes import ChangeContract  # noqa: E402
+from leafward.testing.durable import DurableContract  # noqa: E402
+from leafward.testing.messages import MessageContract  # noqa: E402
+from leafward.testing.scope import ScopeContract  # noqa: E402
+from leafward.testing.search import SearchContract  # noqa: E402
+from leafward.testing.store import StoreContract  # noqa: E402
+from leafward.testing.tree import TreeContract  # noqa: E402
+
+__all__ = [
+    "ChangeContract",
+    "DurableContract",
+    "MessageContract",
+    "ScopeContract",
+    "SearchContract",
+    "StoreContract",
+    "TreeContract",
+]

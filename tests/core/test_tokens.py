@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from leafward import Message, user
+from leafward.core.tokens import MEDIA_TOKENS, count_tokens, estimate_tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("", 0), ("hello world", 3), ("a" * 400, 100), ("word " * 50, 65), ("é" * 8, 2), ("🦊", 2), (" ", 1)],
+)
+def test_without_cjk_it_is_a_quarter_of_the_characters_or_more_for_short_words(text: str, tokens: int) -> None:
+    assert estimate_tokens(text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("用户喜欢咖啡", 6), ("hello 世界", 4), ("한국어", 3), ("カタカナ", 4), ("𠀀", 1), ("a世b", 4)]
+)
+def test_cjk_counts_by_character(text: str, tokens: int) -> None:
+    assert estimate_tokens(text) == tokens
+
+
+def test_a_message_costs_four_and_its_parts() -> None:
+    assert count_tokens(user("hello world")) == 7
+    parts = [
+        {"type": "thinking", "thinking": "hello world"},
+        {"type": "reasoning", "text": "hello world"},
+        {"type": "redacted_thinking", "data": "xx"},
+        {"type": "tool_use", "id": "1", "name": "n", "input": {"a": "b"}},
+        {"type": "tool-x", "toolCallId": "2", "input": "hello world", "output": {"a": "b"}},
+        {"type": "tool_result", "id": "1", "output": "hello world"},
+        {"type": "custom", "result": "hello world"},
+        {"type": "step-start"},
+    ]
+    assert count_tokens(Message("assistant", parts)) == 4 + 3 + 3 + 0 + 3 + (3 + 3) + 3 + 3 + 0
+
+
+def test_media_costs_the_same_whatever_its_bytes() -> None:
+    image = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
+    assert count_tokens(Message("user", [image])) == 4 + MEDIA_TOKENS
+    shown = {"type": "tool_result", "id": "1", "output": [image, {"type": "text", "text": "x"}]}
+    assert MEDIA_TOKENS < count_tokens(Message("tool", [shown])) < MEDIA_TOKENS + 50

@@ -1,0 +1,50 @@
+"""sqlite:/// keeps every promise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from leafward import open_store
+from leafward.stores import Store
+from leafward.testing import (
+    ChangeContract,
+    DurableContract,
+    MessageContract,
+    ScopeContract,
+    SearchContract,
+    StoreContract,
+    TreeContract,
+)
+from leafward.testing.durable import Reopen
+
+
+class TestSQLite(
+    MessageContract,
+    TreeContract,
+    SearchContract,
+    ChangeContract,
+    ScopeContract,
+    StoreContract,
+    DurableContract,
+):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/chat.db"
+
+    @pytest.fixture
+    async def store(self, url: str) -> AsyncGenerator[Store]:
+        async with open_store(url) as store:
+            yield store
+
+    @pytest.fixture
+    async def reopen(self, url: str) -> AsyncGenerator[Reopen]:
+        async with AsyncExitStack() as opened:
+
+            async def reopen() -> Store:
+                return await opened.enter_async_context(open_store(url))
+
+            yield reopen
