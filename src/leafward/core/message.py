@@ -170,15 +170,18 @@ class Message:
         return message
 
     @classmethod
-    def user(cls, text: str, **fields: Any) -> Self:
+    def user(cls, text: str | Sequence[Mapping[str, Any]], **fields: Any) -> Self:
+        """Make what the user said; `fields` are those of the constructor."""
         return cls("user", text, **fields)
 
     @classmethod
-    def assistant(cls, text: str, **fields: Any) -> Self:
+    def assistant(cls, text: str | Sequence[Mapping[str, Any]], **fields: Any) -> Self:
+        """Make what the model said; `fields` are those of the constructor."""
         return cls("assistant", text, **fields)
 
     @classmethod
-    def system(cls, text: str, **fields: Any) -> Self:
+    def system(cls, text: str | Sequence[Mapping[str, Any]], **fields: Any) -> Self:
+        """Make an instruction to the model; `fields` are those of the constructor."""
         return cls("system", text, **fields)
 
     def __eq__(self, other: object) -> bool:

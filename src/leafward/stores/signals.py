@@ -31,6 +31,11 @@ class Signals:
             waiting = [one for some in self._waiting.values() for one in some]
         _set_all(waiting)
 
+    def awaited(self) -> list[Scope]:
+        """Return the sessions that somebody waits for."""
+        with self._lock:
+            return list(self._waiting)
+
     @asynccontextmanager
     async def listening(self, scope: Scope) -> AsyncGenerator[asyncio.Event]:
         """Give an event that is set by each change from here on."""

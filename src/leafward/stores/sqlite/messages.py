@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -19,13 +18,11 @@ from leafward.stores.sql.operations import Operation
 from leafward.stores.sqlite import index
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.readers import Readers
+from leafward.stores.sqlite.watcher import Watcher
 from leafward.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-POLL_S = 0.05
-"""How often a subscriber looks for changes of other processes; changes of this one wake it at once."""
 
 
 class SqliteMessages:
@@ -36,6 +33,7 @@ class SqliteMessages:
         self._writer = writer
         self._readers = readers
         self._signals = signals
+        self._watcher = Watcher(database, readers, signals)
         self._indexing = index.FtsIndexing()
 
     async def _write(self, scope: Scope, operation: Callable[P, Operation[T]], *args: P.args, **options: P.kwargs) -> T:
@@ -124,11 +122,7 @@ class SqliteMessages:
         return await self._read(reads.changes(scope, since))
 
     async def wait(self, scope: Scope, version: int) -> None:
-        async with self._signals.listening(scope) as changed:
+        async with self._signals.listening(scope) as changed, self._watcher.watching():
             while await self.version(scope) <= version:
-                try:
-                    async with asyncio.timeout(POLL_S):
-                        await changed.wait()
-                except TimeoutError:
-                    continue
+                await changed.wait()
                 changed.clear()
