@@ -45,37 +45,40 @@ class Limits:
 
 
 class Window:
-    """Takes messages newest first while they fit, and beyond that until each tool result has its call."""
+    """Takes messages newest first while they fit, and beyond that as far as a tool result in it has its call."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._taken: list[Message] = []
+        self._open = True
+        self._seen: list[Message] = []
+        self._kept = 0
         self._tokens = 0
         self._bytes = 0
         self._unpaired: set[str] = set()
-        self._fitting: int | None = None
-        """How many were taken when the limit was reached."""
 
     def offer(self, message: Message, tokens: int, size: int) -> bool:
-        """Take the next older message, or refuse it because the window is complete."""
+        """Look at the next older message; False when no older one can belong to the window."""
         self._tokens += tokens
         self._bytes += wire_size(message.id, message.role, size)
-        fits = not self._taken or self._limits.hold(len(self._taken) + 1, self._tokens, self._bytes)
-        if not fits and self._fitting is None:
-            self._fitting = len(self._taken)
-        if self._fitting is not None and not self._unpaired:
+        if self._open and self._seen:
+            self._open = self._limits.hold(len(self._seen) + 1, self._tokens, self._bytes)
+        if not self._open and not self._unpaired:
             return False
-        self._taken.append(message)
-        self._unpaired |= answered_ids(message.parts)
-        self._unpaired -= called_ids(message.parts)
+        self._seen.append(message)
+        if self._open or self._unpaired & called_ids(message.parts):
+            self._keep()
         return True
 
+    def _keep(self) -> None:
+        for message in self._seen[self._kept :]:
+            self._unpaired |= answered_ids(message.parts)
+            self._unpaired -= called_ids(message.parts)
+        self._kept = len(self._seen)
+
     def result(self, *, reached_root: bool) -> RecentHistory:
-        kept = self._taken
-        if reached_root and self._unpaired and self._fitting is not None:
-            # The call is nowhere on the path: there was no pair to keep together.
-            kept = kept[: self._fitting]
-        return RecentHistory(kept[::-1], truncated=not reached_root or len(kept) < len(self._taken))
+        # What was looked at and not kept was looked at for a call that is nowhere on the path.
+        kept = self._seen[: self._kept]
+        return RecentHistory(kept[::-1], truncated=not reached_root or len(kept) < len(self._seen))
 
 
 async def read_recent(messages: MessageStore, scope: Scope, limits: Limits) -> RecentHistory:

@@ -165,6 +165,20 @@ class HistoryContract:
 
         assert (list(recent.messages), recent.truncated) == (stored[-2:], True)
 
+    async def test_a_result_without_its_call_does_not_part_another_pair(self, store: Store) -> None:
+        session = Session(store, "s")
+        stored = await session.append_messages(
+            [user("start"), _call("c1"), _answer("c1"), _call("c2"), _answer("c2"), user("end")]
+        )
+        await session.delete_messages([stored[3].id])
+        pair = [stored[1], stored[2], stored[4], stored[5]]
+
+        for count in (3, 4):
+            recent = await session.get_recent_history(max_messages=count)
+            assert (list(recent.messages), recent.truncated) == (pair, True)
+        recent = await session.get_recent_history(max_messages=2)
+        assert (list(recent.messages), recent.truncated) == (stored[4:], True)
+
     async def test_recent_history_understands_anthropic_results(self, store: Store) -> None:
         session = Session(store, "s")
         result = Message("user", [{"type": "tool_result", "tool_use_id": "c1", "content": "seen"}])

@@ -36,10 +36,18 @@ class SessionRow(NamedTuple):
 
 
 class Indexing(Protocol):
-    """What the tables' owner does for search when a message changes."""
+    """What a backend does for search, in the transaction that changes a message."""
 
-    def forget(self, session: SessionRow, place: int, body: bytes) -> Operation[None]:
-        """Take the old words of a message out of the index, in the same transaction."""
+    def added(self, place: int) -> Operation[None]:
+        """Take note that messages are added from `place` on to the end of its lane."""
+        ...
+
+    def changed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
+        """See to it that the message is found by its new words and no longer by its old ones."""
+        ...
+
+    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
+        """See to it that the message is no longer found."""
         ...
 
 
@@ -99,7 +107,7 @@ def _column(rows: list[Any]) -> list[Any]:
     return [row[0] for row in rows]
 
 
-def append(scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> Operation[list[Message]]:
+def append(indexing: Indexing, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> Operation[list[Message]]:
     found = yield from find_session(scope)
     session = found or (yield from _create_session(scope))
     version = session.version + 1
@@ -122,6 +130,7 @@ def append(scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> Operation
             # Only the batch's first message continues a lane of others, so that
             # the places of one version rise in the order of the batch.
             above = yield from _next_place(session, above, may_continue=not opened)
+            yield from indexing.added(above)
         opened.add(lanes.lane_of(above))
         leaf = above
         yield (
@@ -137,7 +146,6 @@ def append(scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> Operation
                 draft.body.decode(),
             ),
         )
-        yield sql.QUEUE_FOR_INDEX, (leaf, version)
         stored.append(message)
     if leaf is not None:
         yield sql.MOVE_SESSION, (leaf, version, now_micros(), session.session_no)
@@ -156,16 +164,15 @@ def upsert(indexing: Indexing, scope: Scope, draft: Draft, parent: ParentId) -> 
     session = yield from find_session(scope)
     rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
     if session is None or not rows:
-        return (yield from append(scope, [draft], parent))[0]
+        return (yield from append(indexing, scope, [draft], parent))[0]
     return (yield from _replace(indexing, session, rows[0], draft))
 
 
 def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) -> Operation[Message]:
     message = draft.message
     place, _, _, created_at, old_body = row
-    yield from indexing.forget(session, place, old_body)
+    yield from indexing.changed(session, place, old_body)
     yield sql.CHANGE_MESSAGE, (message.role, draft.tokens, draft.body.decode(), place)
-    yield sql.QUEUE_FOR_INDEX, (place, session.version + 1)
     yield from _record(session, "update", [message.id])
     return Message.stored(message.id, message.role, created_at, decode(draft.body))
 
@@ -179,7 +186,7 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
         rows = yield sql.FIND_MESSAGE, (session.tree_no, message_id)
         if rows:
             place = rows[0][0]
-            yield from indexing.forget(session, place, rows[0][4])
+            yield from indexing.removed(session, place, rows[0][4])
             yield sql.DROP_LABEL, (place,)
             yield sql.DROP_MESSAGE, (place,)
             lane = lanes.lane_of(place)

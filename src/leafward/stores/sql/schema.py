@@ -71,8 +71,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
         """
         CREATE TABLE {p}unindexed (
-            place INTEGER PRIMARY KEY,
-            seq INTEGER NOT NULL
+            low INTEGER PRIMARY KEY,
+            high INTEGER NOT NULL
         )""",
     ),
 )

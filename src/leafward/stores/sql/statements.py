@@ -111,8 +111,3 @@ LIST_LABELS = """
 ADD_CHANGE = "INSERT INTO {p}change (session_no, seq, kind, ids) VALUES (?, ?, ?, ?)"
 
 LIST_CHANGES = "SELECT seq, kind, ids FROM {p}change WHERE session_no = ? AND seq > ? ORDER BY seq"
-
-# What the search index has not seen yet.
-
-QUEUE_FOR_INDEX = """
-    INSERT INTO {p}unindexed (place, seq) VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET seq = excluded.seq"""

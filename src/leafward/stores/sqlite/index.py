@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from leafward.core import lanes
 from leafward.core.ids import Owner, Scope
 from leafward.core.json import decode
 from leafward.core.parts import search_text
@@ -20,7 +21,7 @@ from leafward.core.times import from_micros
 from leafward.stores.contracts import SearchFilter
 from leafward.stores.sql.operations import Operation, SessionRow, find_session, owner_ids
 from leafward.stores.sql.schema import GET_META, SET_META
-from leafward.stores.sql.statements import GET_OWNER
+from leafward.stores.sql.statements import DROP_MESSAGE, GET_OWNER
 from leafward.stores.sqlite.connection import Database
 
 ANALYZER = "analyzer"
@@ -37,17 +38,23 @@ CREATE_INDEX = """
         tokens, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '_'"
     )"""
 DROP_INDEX = "DROP TABLE IF EXISTS {p}search"
-QUEUE_ALL = """
-    INSERT INTO {p}unindexed (place, seq) SELECT place, seq FROM {p}message WHERE true ON CONFLICT (place) DO NOTHING"""
 
-IS_QUEUED = "SELECT 1 FROM {p}unindexed WHERE place = ?"
-IS_QUEUED_AS = "SELECT 1 FROM {p}unindexed WHERE place = ? AND seq = ?"
-UNQUEUE = "DELETE FROM {p}unindexed WHERE place = ?"
-NEXT_QUEUED = """
-    SELECT u.place, u.seq, t.tree_no, t.owner_no, CAST(m.body AS BLOB)
-    FROM {p}unindexed u JOIN {p}message m ON m.place = u.place JOIN {p}tree t ON t.tree_no = m.tree_no
-    WHERE t.discarded = 0 LIMIT ?"""
+# The queue: ranges of places, each inside one lane, whose messages are not in the index. A lane that is being written
+# to has a range up to its last possible place, so that only the first of many appends has to queue anything.
+RANGE_BEFORE = "SELECT high FROM {p}unindexed WHERE low <= ? ORDER BY low DESC LIMIT 1"
+QUEUE_RANGE = "INSERT INTO {p}unindexed (low, high) VALUES (?, ?)"
+DROP_RANGE = "DELETE FROM {p}unindexed WHERE low = ?"
+GET_RANGE = "SELECT high FROM {p}unindexed WHERE low = ?"
+EMPTY_QUEUE = "DELETE FROM {p}unindexed"
+QUEUE_ALL = """
+    INSERT INTO {p}unindexed (low, high) SELECT (lane_no << 32) + 1, (lane_no + 1 << 32) - 1 FROM {p}lane"""
 ANY_QUEUED = "SELECT 1 FROM {p}unindexed LIMIT 1"
+NEXT_RANGES = """
+    SELECT u.low, u.high, t.tree_no, t.owner_no
+    FROM {p}unindexed u JOIN {p}lane l ON l.lane_no = u.low >> 32 JOIN {p}tree t ON t.tree_no = l.tree_no
+    WHERE t.discarded = 0 LIMIT ?"""
+READ_BODIES = "SELECT place, CAST(body AS BLOB) FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?"
+READ_BODY = "SELECT CAST(body AS BLOB) FROM {p}message WHERE place = ?"
 ADD_TOKENS = "INSERT INTO {p}search (rowid, tokens) VALUES (?, ?)"
 REMOVE_TOKENS = "INSERT INTO {p}search ({p}search, rowid, tokens) VALUES ('delete', ?, ?)"
 
@@ -58,6 +65,7 @@ NEXT_DISCARDED = """
 ANY_DISCARDED = "SELECT 1 FROM {p}tree WHERE discarded = 1 LIMIT 1"
 PURGE_TREE = (
     "DELETE FROM {p}label WHERE tree_no = ?",
+    "DELETE FROM {p}unindexed WHERE low >> 32 IN (SELECT lane_no FROM {p}lane WHERE tree_no = ?)",
     "DELETE FROM {p}lane WHERE tree_no = ?",
     "DELETE FROM {p}tree WHERE tree_no = ?",
 )
@@ -69,13 +77,15 @@ INDEXED_MATCHES = (
     + _FILTER
 )
 QUEUED_IN_TREE = (
-    """SELECT m.place, m.created_at, m.id FROM {p}unindexed u JOIN {p}message m ON m.place = u.place
-    WHERE m.tree_no = ?"""
+    """SELECT m.place, m.created_at, m.id
+    FROM {p}lane l CROSS JOIN {p}unindexed u ON u.low BETWEEN l.lane_no << 32 AND (l.lane_no + 1 << 32) - 1
+    CROSS JOIN {p}message m ON m.place BETWEEN u.low AND u.high WHERE l.tree_no = ?"""
     + _FILTER
 )
 QUEUED_OF_OWNER = (
-    """SELECT m.place, m.created_at, m.id FROM {p}unindexed u JOIN {p}message m ON m.place = u.place
-    JOIN {p}session s ON s.tree_no = m.tree_no WHERE s.owner_no = ?"""
+    """SELECT m.place, m.created_at, m.id
+    FROM {p}unindexed u CROSS JOIN {p}lane l ON l.lane_no = u.low >> 32 JOIN {p}session s ON s.tree_no = l.tree_no
+    CROSS JOIN {p}message m ON m.place BETWEEN u.low AND u.high WHERE s.owner_no = ?"""
     + _FILTER
 )
 ALL_IN_TREE = "SELECT m.place, m.created_at, m.id FROM {p}message m WHERE m.tree_no = ?" + _FILTER
@@ -111,18 +121,31 @@ def is_current() -> Operation[bool]:
 
 
 class FtsIndexing:
-    """Takes words out of the index when their message is changed or deleted."""
+    """Queues messages for the index, and takes words out of it when their message is changed or deleted."""
 
-    def forget(self, session: SessionRow, place: int, body: bytes) -> Operation[None]:
-        yield from forget(place, session.tree_no, session.owner_no, body)
+    def added(self, place: int) -> Operation[None]:
+        if not (yield from _is_queued(place)):
+            yield QUEUE_RANGE, (place, lanes.last_of(lanes.lane_of(place)))
+
+    def changed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
+        if not (yield from _is_queued(place)):
+            yield from _forget(place, tokens_for(session.tree_no, session.owner_no, old_body))
+            yield QUEUE_RANGE, (place, place)
+
+    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
+        if not (yield from _is_queued(place)):
+            yield from _forget(place, tokens_for(session.tree_no, session.owner_no, old_body))
 
 
-def forget(place: int, tree_no: int, owner_no: int, body: bytes) -> Operation[None]:
-    if (yield IS_QUEUED, (place,)):
-        yield UNQUEUE, (place,)
-    elif (yield from is_current()):
+def _is_queued(place: int) -> Operation[bool]:
+    rows = yield RANGE_BEFORE, (place,)
+    return bool(rows) and rows[0][0] >= place
+
+
+def _forget(place: int, tokens: str) -> Operation[None]:
+    if (yield from is_current()):
         try:
-            yield REMOVE_TOKENS, (place, tokens_for(tree_no, owner_no, body))
+            yield REMOVE_TOKENS, (place, tokens)
         except sqlite3.DatabaseError as error:
             _raise_unless_damage(error)
             # A damaged index must not keep a message from being changed: it is made anew from the messages.
@@ -140,16 +163,47 @@ def rebuild() -> Operation[None]:
     """Empty the index and queue every message for it."""
     yield DROP_INDEX, ()
     yield CREATE_INDEX, ()
+    yield EMPTY_QUEUE, ()
     yield QUEUE_ALL, ()
     yield SET_META, (ANALYZER, analyzer_version())
 
 
-def index_slice(prepared: list[tuple[int, int, str]]) -> Operation[None]:
-    """Index messages `(place, seq, tokens)` that are still as they were when their tokens were made."""
-    for place, seq, tokens in prepared:
-        if (yield IS_QUEUED_AS, (place, seq)):
-            yield ADD_TOKENS, (place, tokens)
-            yield UNQUEUE, (place,)
+class Prepared(NamedTuple):
+    """The first messages of a queued range, with their tokens made."""
+
+    low: int
+    high: int
+    tree_no: int
+    owner_no: int
+    messages: list[tuple[int, bytes, str]]
+
+
+def prepare_slice() -> Operation[list[Prepared]]:
+    """Read what is next in the queue and make its tokens, outside any transaction."""
+    found: list[Prepared] = []
+    room = SLICE
+    for low, high, tree_no, owner_no in (yield NEXT_RANGES, (SLICE,)):
+        rows = yield READ_BODIES, (low, high, room)
+        messages = [(place, body, tokens_for(tree_no, owner_no, body)) for place, body in rows]
+        found.append(Prepared(low, high, tree_no, owner_no, messages))
+        room -= len(rows)
+        if not room:
+            break
+    return found
+
+
+def index_slice(prepared: list[Prepared]) -> Operation[None]:
+    """Put messages into the index, as they are now, and take them off the queue."""
+    for low, high, tree_no, owner_no, messages in prepared:
+        if (yield GET_RANGE, (low,)) != [(high,)]:
+            continue  # Another process was here first.
+        for place, body, tokens in messages:
+            for (current,) in (yield READ_BODY, (place,)):
+                yield ADD_TOKENS, (place, tokens if current == body else tokens_for(tree_no, owner_no, current))
+        yield DROP_RANGE, (low,)
+        rest = messages[-1][0] + 1 if messages else low
+        if (yield READ_BODIES, (rest, high, 1)):
+            yield QUEUE_RANGE, (rest, high)
 
 
 def purge_slice() -> Operation[None]:
@@ -159,8 +213,9 @@ def purge_slice() -> Operation[None]:
             for statement in PURGE_TREE:
                 yield statement, (tree_no,)
         else:
-            yield from forget(place, tree_no, owner_no, body)
-            yield "DELETE FROM {p}message WHERE place = ?", (place,)
+            if not (yield from _is_queued(place)):
+                yield from _forget(place, tokens_for(tree_no, owner_no, body))
+            yield DROP_MESSAGE, (place,)
 
 
 def search(

@@ -36,7 +36,9 @@ class SqliteMessages:
         self._watcher = Watcher(database, readers, signals)
         self._indexing = index.FtsIndexing()
 
-    async def _write(self, scope: Scope, operation: Callable[P, Operation[T]], *args: P.args, **options: P.kwargs) -> T:
+    async def _write(
+        self, scope: Scope, size: int, operation: Callable[P, Operation[T]], *args: P.args, **options: P.kwargs
+    ) -> T:
         # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
         try:
             return await self._writer.run(
@@ -49,25 +51,27 @@ class SqliteMessages:
         return await self._readers.run(lambda connection: self._database.run(connection, operation))
 
     async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> list[Message]:
-        return await self._write(scope, operations.append, scope, drafts, parent)
+        return await self._write(
+            scope, sum(len(draft.body) for draft in drafts), operations.append, self._indexing, scope, drafts, parent
+        )
 
     async def update(self, scope: Scope, draft: Draft) -> Message:
-        return await self._write(scope, operations.update, self._indexing, scope, draft)
+        return await self._write(scope, len(draft.body), operations.update, self._indexing, scope, draft)
 
     async def upsert(self, scope: Scope, draft: Draft, parent: ParentId) -> Message:
-        return await self._write(scope, operations.upsert, self._indexing, scope, draft, parent)
+        return await self._write(scope, len(draft.body), operations.upsert, self._indexing, scope, draft, parent)
 
     async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
-        return await self._write(scope, operations.delete, self._indexing, scope, message_ids)
+        return await self._write(scope, 0, operations.delete, self._indexing, scope, message_ids)
 
     async def clear(self, scope: Scope) -> None:
-        await self._write(scope, operations.clear, scope)
+        await self._write(scope, 0, operations.clear, scope)
 
     async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        await self._write(scope, operations.checkout, scope, message_id)
+        await self._write(scope, 0, operations.checkout, scope, message_id)
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
-        await self._write(scope, operations.label, scope, message_id, name)
+        await self._write(scope, 0, operations.label, scope, message_id, name)
 
     async def version(self, scope: Scope) -> int:
         return await self._read(reads.version(scope))

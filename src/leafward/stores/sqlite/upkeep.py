@@ -13,9 +13,11 @@ from leafward.stores.sqlite import index
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.lock import WriterLock
 
-CHECKPOINT_AFTER = 4000
-"""Changed rows after which the log is copied into the database even while more are coming; an append changes three."""
-CHECKPOINT_WHEN_IDLE = 200
+CHECKPOINT_AFTER = 1000
+"""Pages, about, after which the log is copied into the database even while more are coming. The log then starts again
+at its beginning, and overwriting it is faster than letting it grow."""
+CHECKPOINT_WHEN_IDLE = 100
+PAGE = 4096
 INDEX_AFTER = 5000
 """Messages that may wait for the index before slices take turns with writes; a search reads those that wait."""
 
@@ -32,9 +34,9 @@ class SqliteUpkeep:
         self._checked = False
         self._warming: threading.Thread | None = None
 
-    def wrote(self, writes: int, rows: int) -> None:
+    def wrote(self, writes: int, rows: int, size: int) -> None:
         self._unindexed += writes
-        self._uncopied += rows
+        self._uncopied += 2 * writes + rows + size // PAGE
         self._maybe_more = True
 
     def due(self, *, idle: bool) -> bool:
@@ -77,11 +79,8 @@ class SqliteUpkeep:
             with self._unsynced(connection):
                 run(connection, index.rebuild())
         self._checked = True
-        # Tokens are made before the lock is taken; a message that another process changes meanwhile is left out.
-        prepared = [
-            (place, seq, index.tokens_for(tree_no, owner_no, body))
-            for place, seq, tree_no, owner_no, body in connection.execute(render(index.NEXT_QUEUED), (index.SLICE,))
-        ]
+        # Tokens are made before the lock is taken, for that is most of the work.
+        prepared = run(connection, index.prepare_slice())
         if prepared:
             with self._unsynced(connection):
                 if self._is_current(connection):

@@ -27,8 +27,8 @@ BREATH_S = 0.001
 class Upkeep(Protocol):
     """Work that can wait, in slices short enough for a write to wait for."""
 
-    def wrote(self, writes: int, rows: int) -> None:
-        """Take note of what was just committed, and how many rows it changed."""
+    def wrote(self, writes: int, rows: int, size: int) -> None:
+        """Take note of what was just committed: how many writes, changed rows, and bytes of content."""
         ...
 
     def due(self, *, idle: bool) -> bool:
@@ -43,11 +43,12 @@ class Upkeep(Protocol):
 class Pending(Generic[T]):
     """One write on its way; whoever claims it first, the writer or a cancellation, decides its fate."""
 
-    __slots__ = ("_claim", "error", "future", "over", "result", "waiter", "work")
+    __slots__ = ("_claim", "error", "future", "over", "result", "size", "waiter", "work")
 
-    def __init__(self, work: Work[T], future: asyncio.Future[T]) -> None:
+    def __init__(self, work: Work[T], future: asyncio.Future[T], size: int) -> None:
         self.work = work
         self.future = future
+        self.size = size
         self.result: T
         self.error: BaseException | None = None
         self.over = False
@@ -91,13 +92,13 @@ class Writer:
         self._connection = connection
         self._thread.start()
 
-    async def run(self, work: Work[T]) -> T:
-        """Run `work` inside a transaction and return once it is durable.
+    async def run(self, work: Work[T], *, size: int = 0) -> T:
+        """Run `work`, which writes about `size` bytes, inside a transaction and return once it is durable.
 
         Cancelled before it began, the work is withdrawn; later, it is finished before the cancellation goes on.
         """
         self._guard.check()
-        pending = Pending(work, self._guard.loop.create_future())
+        pending = Pending(work, self._guard.loop.create_future(), size)
         self._queue.put(pending)
         try:
             return await pending.future
@@ -169,7 +170,8 @@ class Writer:
             claimed = [pending for pending in batch if pending.claim()]
             if claimed:
                 self._write(claimed)
-        self._upkeep.wrote(len(claimed), self._connection.total_changes - changed)
+        rows = self._connection.total_changes - changed
+        self._upkeep.wrote(len(claimed), rows, sum(pending.size for pending in claimed))
         try:
             self._guard.loop.call_soon_threadsafe(_settle_all, claimed)
         except RuntimeError:
