@@ -13,10 +13,11 @@ from typing import Any, ClassVar, cast
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leafward import LATEST_LEAF, Message, Session, open_store
 from leafward.sessions import Change
+from leafward.stores.sqlite.store import SqliteStore
 from tests.sessions.model import LEAF, Model, Row, Told
 
 STEPS_IN_A_RUN = 25
@@ -102,7 +103,9 @@ class SessionMachine(RuleBasedStateMachine):
         return Row(name, role, ({"type": "text", "text": text},), created_at)
 
     def known(self, pick: int) -> str:
-        return sorted(self.model.rows)[pick % len(self.model.rows)]
+        """Choose a stored message; small numbers are the newest, near which most mistakes are made."""
+        newest_first = sorted(self.model.rows.values(), key=lambda row: -row.number)
+        return newest_first[pick % len(newest_first)].id
 
     def call(self, call: Callable[[], Awaitable[Any]], changed: bool) -> Any:
         """Make one call and see that the version grew if, and only if, something changed."""
@@ -128,6 +131,12 @@ class SessionMachine(RuleBasedStateMachine):
 
     def has_messages(self) -> bool:
         return bool(self.model.rows)
+
+    @initialize(places=st.lists(picks, min_size=2, max_size=8))
+    def grow_a_small_tree(self, places: list[int]) -> None:
+        self.append([self.row("castle", 0, "user")], LEAF)
+        for place in places:
+            self.append([self.row("garden 北京", 0, "user")], self.known(place))
 
     @rule(text=texts, minute=minutes, role=roles)
     def append_at_the_leaf(self, text: str, minute: int, role: str) -> None:
@@ -199,6 +208,18 @@ class SessionMachine(RuleBasedStateMachine):
         self.model.delete([name])
         assert self.call(lambda: self.session.delete_messages([name]), True) == 1
         self.append([self.row(text, 3, "user", name)], LEAF)
+
+    @precondition(lambda self: self.model.leaf is not None)
+    @rule(text=texts)
+    def lose_a_fork_and_go_on_above_it(self, text: str) -> None:
+        fork = cast(str, self.model.leaf)
+        above = self.model.rows[fork].parent
+        lost, kept = (self.row(text, 4, "assistant") for _ in range(2))
+        self.append([lost], fork)
+        self.append([kept], fork)
+        self.model.delete([fork, lost.id])
+        assert self.call(lambda: self.session.delete_messages([fork, lost.id]), True) == 2
+        self.append([self.row(text, 4, "user")], above)
 
     @precondition(lambda self: len(self.model.rows) > 5)
     @rule()
@@ -332,6 +353,11 @@ class DurableMachine(SessionMachine):
 
     url = "sqlite:///{directory}/chat.db"
     options: ClassVar[dict[str, Any]] = {"durability": "process"}
+
+    @rule()
+    def let_the_index_catch_up(self) -> None:
+        assert isinstance(self.store, SqliteStore)
+        self.runner.run(self.store.settle())
 
     @rule()
     def reopen(self) -> None:

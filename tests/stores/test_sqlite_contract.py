@@ -10,6 +10,7 @@ import pytest
 
 from leafward import open_store
 from leafward.stores import Store
+from leafward.stores.sqlite.store import SqliteStore
 from leafward.testing import (
     ChangeContract,
     DurableContract,
@@ -39,6 +40,10 @@ class TestSQLite(
     async def store(self, url: str) -> AsyncGenerator[Store]:
         async with open_store(url) as store:
             yield store
+
+    async def settle(self, store: Store) -> None:
+        assert isinstance(store, SqliteStore)
+        await store.settle()
 
     @pytest.fixture
     async def reopen(self, url: str) -> AsyncGenerator[Reopen]:

@@ -12,7 +12,6 @@ from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.json import Plain, encode
 from leafward.core.message import Dumpable, Message, as_message, wire_size
 from leafward.core.parent import LATEST_LEAF, ParentId
-from leafward.core.query import parse_query
 from leafward.core.ranking import SearchResult
 from leafward.core.times import to_micros
 from leafward.core.tokens import count_tokens
@@ -211,6 +210,9 @@ class Session:
         and Korean ones inside sentences. Text, tool calls and tool results are searched. `since` is inclusive, `until`
         exclusive. Any string is a query; one without words finds nothing.
         """
+        # Loaded at the first search: most processes that write never search.
+        from leafward.core.query import parse_query
+
         if limit < 0:
             raise ValueError(f"limit is at least 0, not {limit}")
         only = SearchFilter(role, since and to_micros(since), until and to_micros(until))

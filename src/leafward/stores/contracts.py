@@ -7,15 +7,17 @@ A backend of your own implements `Store` and `MessageStore`, passes the classes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
 from leafward.core.parent import ParentId
-from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.tree import Outline
+
+if TYPE_CHECKING:
+    from leafward.core.query import Query
 
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 

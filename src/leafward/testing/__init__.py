@@ -25,6 +25,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.messages",
     "leafward.testing.scope",
     "leafward.testing.search",
+    "leafward.testing.settling",
     "leafward.testing.store",
     "leafward.testing.tree",
 )

@@ -9,6 +9,7 @@ import pytest
 from leafward import InvalidId, MessageNotFound, Session, user
 from leafward.testing.changes import changes_until
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
+from leafward.testing.settling import Settling
 
 if TYPE_CHECKING:
     from leafward.stores import Store
@@ -100,10 +101,11 @@ async def _intrude(session: Session) -> None:
 
 
 @pytest.mark.asyncio
-class ScopeContract:
+class ScopeContract(Settling):
     """Every row belongs to one agent, user and session, and stays there.
 
-    Subclasses define an async `store` fixture that yields an empty, open store.
+    Subclasses define an async `store` fixture that yields an empty, open store, and override `settle`
+    when their index follows writes in the background.
     """
 
     @pytest.mark.parametrize(("mine", "theirs"), CONFUSABLE, ids=range(len(CONFUSABLE)))
@@ -126,7 +128,7 @@ class ScopeContract:
 
             await other.append_message(user("secret of mine", id="a"))
             assert [m.text for m in await other.get_history()] == ["secret of mine"]
-            assert {result.id for result in await other.search("secret")} == {"a"}
+            assert {result.id for result in await self.look(store, other, "secret")} == {"a"}
             assert await _picture(ours) == picture
             await other.clear_messages()
             await ours.clear_messages()
@@ -147,7 +149,7 @@ class ScopeContract:
         for number, name in enumerate(HOSTILE_IDS):
             session = handle(name)
             assert [m.text for m in await session.get_history()] == [f"walnut {number}"]
-            (result,) = await session.search("walnut")
+            (result,) = await self.look(store, session, "walnut")
             assert result.content == f"walnut {number}"
             assert result.session_id == (name if kind == "session" else "s")
 
@@ -202,13 +204,13 @@ class ScopeContract:
     async def test_scores_come_from_the_scope_alone(self, store: Store) -> None:
         mine = Session(store, "s", user_id="alice")
         await mine.append_messages([user("walnut and maple", id="1"), user("maple maple tree", id="2")])
-        alone = {query: await mine.search(query) for query in ("walnut", "maple", '"maple tree"')}
+        alone = {query: await self.look(store, mine, query) for query in ("walnut", "maple", '"maple tree"')}
 
         for name in ("bob", "carol"):
             other = Session(store, "s", user_id=name)
             await other.append_messages([user(f"walnut maple tree {n}") for n in range(60)])
 
-        assert {query: await mine.search(query) for query in alone} == alone
+        assert {query: await self.look(store, mine, query) for query in alone} == alone
 
     async def test_other_scopes_never_crowd_out_a_result(self, store: Store) -> None:
         mine = Session(store, "s", user_id="alice")
@@ -216,6 +218,6 @@ class ScopeContract:
         crowd = Session(store, "s", user_id="bob")
         await crowd.append_messages([user("walnut walnut") for _ in range(1500)])
 
-        (result,) = await mine.search("walnut", limit=1)
+        (result,) = await self.look(store, mine, "walnut", limit=1)
 
         assert result.id == "mine"

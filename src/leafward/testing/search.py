@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leafward import Message, Session, assistant, tool_result, user
+from leafward.testing.settling import Settling
 
 if TYPE_CHECKING:
     from leafward import SearchResult
@@ -68,11 +69,7 @@ def _ids(results: list[SearchResult]) -> set[str]:
     return {result.id for result in results}
 
 
-async def _found(session: Session, query: str) -> set[str]:
-    return _ids(await session.search(query, limit=1000))
-
-
-class _Finding:
+class _Finding(Settling):
     """Which messages a query finds."""
 
     async def test_words_are_anded(self, store: Store) -> None:
@@ -81,33 +78,33 @@ class _Finding:
             [user("black coffee", id="1"), user("black tea", id="2"), user("coffee is mostly black", id="3")]
         )
 
-        assert await _found(session, "coffee black") == {"1", "3"}
-        assert await _found(session, "black") == {"1", "2", "3"}
-        assert await _found(session, "coffee tea") == set()
-        assert await _found(session, "milk") == set()
+        assert await self.found(store, session, "coffee black") == {"1", "3"}
+        assert await self.found(store, session, "black") == {"1", "2", "3"}
+        assert await self.found(store, session, "coffee tea") == set()
+        assert await self.found(store, session, "milk") == set()
 
     async def test_letter_case_does_not_matter(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_message(user("Paris and ZÜRICH", id="1"))
 
-        assert await _found(session, "PARIS zürich") == {"1"}
+        assert await self.found(store, session, "PARIS zürich") == {"1"}
 
     async def test_quotes_make_a_phrase(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_messages([user("a red car stopped", id="1"), user("the car was red", id="2")])
 
-        assert await _found(session, '"red car"') == {"1"}
-        assert await _found(session, "red car") == {"1", "2"}
-        assert await _found(session, '"red car" stopped') == {"1"}
-        assert await _found(session, '"car red"') == set()
+        assert await self.found(store, session, '"red car"') == {"1"}
+        assert await self.found(store, session, "red car") == {"1", "2"}
+        assert await self.found(store, session, '"red car" stopped') == {"1"}
+        assert await self.found(store, session, '"car red"') == set()
 
     async def test_english_words_are_found_by_their_stem(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_messages([user("She was running tests", id="1"), user("deploy the server", id="2")])
 
-        assert await _found(session, "run") == {"1"}
-        assert await _found(session, "runs testing") == {"1"}
-        assert await _found(session, "deployed servers") == {"2"}
+        assert await self.found(store, session, "run") == {"1"}
+        assert await self.found(store, session, "runs testing") == {"1"}
+        assert await self.found(store, session, "deployed servers") == {"2"}
 
     @pytest.mark.parametrize(
         ("sentence", "words", "absent"),
@@ -128,23 +125,25 @@ class _Finding:
         session = Session(store, "s")
         await session.append_messages([user(sentence, id="1"), user("nothing of the kind", id="2")])
 
-        assert {word: await _found(session, word) for word in words} == {word: {"1"} for word in words}
-        assert {word: await _found(session, word) for word in absent} == {word: set[str]() for word in absent}
+        assert {word: await self.found(store, session, word) for word in words} == {word: {"1"} for word in words}
+        assert {word: await self.found(store, session, word) for word in absent} == {
+            word: set[str]() for word in absent
+        }
 
     async def test_words_inside_names_of_code_are_found(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_messages([user("call parseUserRecord(x)", id="1"), user("set max_retry_count", id="2")])
 
-        assert await _found(session, "record") == {"1"}
-        assert await _found(session, "parseUserRecord") == {"1"}
-        assert await _found(session, "retry") == {"2"}
-        assert await _found(session, "max_retry_count") == {"2"}
+        assert await self.found(store, session, "record") == {"1"}
+        assert await self.found(store, session, "parseUserRecord") == {"1"}
+        assert await self.found(store, session, "retry") == {"2"}
+        assert await self.found(store, session, "max_retry_count") == {"2"}
 
     async def test_text_after_a_nul_is_found(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_message(user("before\x00behind", id="1"))
 
-        assert await _found(session, "behind") == {"1"}
+        assert await self.found(store, session, "behind") == {"1"}
 
     async def test_tool_calls_and_their_results_are_searched(self, store: Store) -> None:
         session = Session(store, "s")
@@ -168,10 +167,10 @@ class _Finding:
             ]
         )
 
-        assert await _found(session, "otters") == {"1"}
-        assert await _found(session, "badgers") == {"2"}
-        assert await _found(session, "Lisbon overcast") == {"3"}
-        assert await _found(session, "heron") == {"4"}
+        assert await self.found(store, session, "otters") == {"1"}
+        assert await self.found(store, session, "badgers") == {"2"}
+        assert await self.found(store, session, "Lisbon overcast") == {"3"}
+        assert await self.found(store, session, "heron") == {"4"}
 
     async def test_thinking_is_not_searched(self, store: Store) -> None:
         session = Session(store, "s")
@@ -182,8 +181,8 @@ class _Finding:
         ]
         await session.append_message(Message("assistant", parts, id="1"))
 
-        assert await _found(session, "koala") == {"1"}
-        assert await _found(session, "wombat") == set()
+        assert await self.found(store, session, "koala") == {"1"}
+        assert await self.found(store, session, "wombat") == set()
 
     async def test_all_branches_are_searched(self, store: Store) -> None:
         session = Session(store, "s")
@@ -192,35 +191,36 @@ class _Finding:
         await session.append_message(user("elsewhere walnut", id="3"), parent_id=None)
         await session.checkout(None)
 
-        assert await _found(session, "walnut") == {"1", "2", "3"}
+        assert await self.found(store, session, "walnut") == {"1", "2", "3"}
 
     async def test_everything_committed_is_found_at_once(self, store: Store) -> None:
         session = Session(store, "s")
         for start in range(0, 900, 300):
             await session.append_messages([user(f"needle word{n}", id=f"{n}") for n in range(start, start + 300)])
-            assert len(await session.search("needle", limit=1000)) == start + 300
+            assert len(await self.look(store, session, "needle", limit=1000)) == start + 300
         for n in range(20):
             await session.append_message(user(f"single word{900 + n}", id=f"{900 + n}"))
-            assert await _found(session, f"word{900 + n}") == {f"{900 + n}"}
+            assert await self.found(store, session, f"word{900 + n}") == {f"{900 + n}"}
 
-        assert [await _found(session, f"word{n}") for n in (0, 451, 899)] == [{"0"}, {"451"}, {"899"}]
+        assert [await self.found(store, session, f"word{n}") for n in (0, 451, 899)] == [{"0"}, {"451"}, {"899"}]
 
     async def test_what_is_gone_is_never_found(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_messages([user("old otter", id="1"), user("lasting otter", id="2"), user("z", id="3")])
 
         await session.update_message(user("new badger", id="1"))
-        assert await _found(session, "otter") == {"2"}
-        assert await _found(session, "badger") == {"1"}
+        assert await self.found(store, session, "otter") == {"2"}
+        assert await self.found(store, session, "badger") == {"1"}
         await session.upsert_message(user("newer heron", id="1"))
-        assert await _found(session, "badger") == set()
+        assert await self.found(store, session, "badger") == set()
+        assert await self.found(store, session, "heron") == {"1"}
         await session.delete_messages(["2"])
-        assert await _found(session, "otter") == set()
+        assert await self.found(store, session, "otter") == set()
         await session.append_message(user("otter again", id="2"))
-        assert await _found(session, "lasting") == set()
-        assert await _found(session, "otter") == {"2"}
+        assert await self.found(store, session, "lasting") == set()
+        assert await self.found(store, session, "otter") == {"2"}
         await session.clear_messages()
-        assert await _found(session, "otter") | await _found(session, "heron") == set()
+        assert await self.found(store, session, "otter") | await self.found(store, session, "heron") == set()
 
     @pytest.mark.parametrize("query", ODD_QUERIES, ids=range(len(ODD_QUERIES)))
     async def test_no_query_string_can_raise_or_inject(self, store: Store, query: str) -> None:
@@ -228,21 +228,21 @@ class _Finding:
         stored = await session.append_messages([user("coffee and tea", id="1"), user("nothing", id="2")])
         await Session(store, "other").append_message(user(f"coffee {query}", id="foreign"))
 
-        assert _ids(await session.search(query)) <= {"1"}
+        assert _ids(await self.look(store, session, query)) <= {"1"}
 
         assert await session.get_history() == stored
 
 
-class _Filtering:
+class _Filtering(Settling):
     """Narrowing what is found."""
 
     async def test_role_narrows(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_messages([user("maple", id="1"), assistant("maple", id="2"), user("maple", id="3")])
 
-        assert _ids(await session.search("maple", role="user")) == {"1", "3"}
-        assert _ids(await session.search("maple", role="assistant")) == {"2"}
-        assert await session.search("maple", role="nobody") == []
+        assert _ids(await self.look(store, session, "maple", role="user")) == {"1", "3"}
+        assert _ids(await self.look(store, session, "maple", role="assistant")) == {"2"}
+        assert await self.look(store, session, "maple", role="nobody") == []
 
     async def test_since_is_inclusive_and_until_exclusive(self, store: Store) -> None:
         session = Session(store, "s")
@@ -250,29 +250,29 @@ class _Filtering:
         for name, moment in (("before", NOON - tick), ("at", NOON), ("after", NOON + tick)):
             await session.append_message(user("maple", id=name, created_at=moment))
 
-        assert _ids(await session.search("maple", since=NOON)) == {"at", "after"}
-        assert _ids(await session.search("maple", until=NOON)) == {"before"}
-        assert _ids(await session.search("maple", since=NOON, until=NOON + tick)) == {"at"}
-        assert await session.search("maple", since=NOON + timedelta(days=1)) == []
+        assert _ids(await self.look(store, session, "maple", since=NOON)) == {"at", "after"}
+        assert _ids(await self.look(store, session, "maple", until=NOON)) == {"before"}
+        assert _ids(await self.look(store, session, "maple", since=NOON, until=NOON + tick)) == {"at"}
+        assert await self.look(store, session, "maple", since=NOON + timedelta(days=1)) == []
 
     async def test_a_naive_time_is_refused(self, store: Store) -> None:
         session = Session(store, "s")
 
         with pytest.raises(ValueError, match=r"."):
-            await session.search("maple", since=NOON.replace(tzinfo=None))
+            await self.look(store, session, "maple", since=NOON.replace(tzinfo=None))
         with pytest.raises(ValueError, match=r"."):
-            await session.search("maple", until=NOON.replace(tzinfo=None))
+            await self.look(store, session, "maple", until=NOON.replace(tzinfo=None))
 
     async def test_limit_bounds_the_results(self, store: Store) -> None:
         session = Session(store, "s")
         await session.append_messages([user(f"maple {n}") for n in range(30)])
 
-        assert len(await session.search("maple")) == 20
-        assert len(await session.search("maple", limit=3)) == 3
-        assert len(await session.search("maple", limit=500)) == 30
+        assert len(await self.look(store, session, "maple")) == 20
+        assert len(await self.look(store, session, "maple", limit=3)) == 3
+        assert len(await self.look(store, session, "maple", limit=500)) == 30
 
 
-class _Ranking:
+class _Ranking(Settling):
     """What a result says, and in which order results come."""
 
     async def test_a_result_says_what_was_found_and_where(self, store: Store) -> None:
@@ -281,7 +281,7 @@ class _Ranking:
         text = f"{filler}Then a Nightingale sang in Berkeley Square. {filler}"
         stored = await session.append_message(assistant(text, id="1"))
 
-        (result,) = await session.search("nightingale square")
+        (result,) = await self.look(store, session, "nightingale square")
 
         assert (result.session_id, result.id, result.role) == ("s", "1", "assistant")
         assert result.content == text
@@ -294,8 +294,8 @@ class _Ranking:
         session = Session(store, "s")
         await session.append_message(user("🦊🦊 我在北京工作, 👩\u200d👩\u200d👧 caf\u00e9 später", id="1"))
 
-        (chinese,) = await session.search("北京")
-        (german,) = await session.search("später")
+        (chinese,) = await self.look(store, session, "北京")
+        (german,) = await self.look(store, session, "später")
 
         assert "".join(chinese.snippet[start:end] for start, end in chinese.highlights) == "北京"
         assert [german.snippet[start:end] for start, end in german.highlights] == ["später"]
@@ -305,7 +305,7 @@ class _Ranking:
         filler = "something else entirely " * 50
         await session.append_messages([user("walnut walnut walnut", id="best"), user(f"{filler} walnut", id="weak")])
 
-        results = await session.search("walnut")
+        results = await self.look(store, session, "walnut")
 
         assert [result.id for result in results] == ["best", "weak"]
         assert results[0].score > results[1].score
@@ -316,7 +316,7 @@ class _Ranking:
             moment = NOON + timedelta(minutes=minute)
             await session.append_message(user("walnut", id=name, created_at=moment))
 
-        results = await session.search("walnut")
+        results = await self.look(store, session, "walnut")
 
         assert [result.id for result in results] == ["b", "c", "a", "d", "e"]
         assert len({result.score for result in results}) == 1
@@ -328,8 +328,8 @@ class _Ranking:
         new = [user(f"{filler} walnut", id=f"new {n}", created_at=NOON + timedelta(seconds=n + 1)) for n in range(1000)]
         await session.append_messages([*old, *new])
 
-        first = await session.search("walnut", limit=5)
-        every = await session.search("walnut", limit=1005)
+        first = await self.look(store, session, "walnut", limit=5)
+        every = await self.look(store, session, "walnut", limit=1005)
 
         assert all(result.id.startswith("new") for result in first)
         assert len(every) == 1005
@@ -340,5 +340,6 @@ class _Ranking:
 class SearchContract(_Finding, _Filtering, _Ranking):
     """Search finds all that is stored and nothing else, the same way on every backend.
 
-    Subclasses define an async `store` fixture that yields an empty, open store.
+    Subclasses define an async `store` fixture that yields an empty, open store, and override `settle`
+    when their index follows writes in the background.
     """
