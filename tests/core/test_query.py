@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leafward.core.query import Finder, Query, find, merge, parse_query
-from leafward.core.text import index_tokens
+from leafward.core.text import index_tokens, is_plain
 
 CHARACTERS = (
     "abRunSé\u0301ßİ09½_-./'\"”「」 \n\u3000，中文字のｶﾞガー한국\u1100\u1161㈠ゟ葛\U000e0100"
@@ -15,6 +15,15 @@ CHARACTERS = (
 )
 texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
 camels = st.lists(st.sampled_from(["user", "Name", "HTTP", "s", "S", "runs", "9", "中文", " ", "-", "é"])).map("".join)
+# What plain texts are made of, and a little of what makes a text not plain.
+PIECES = (
+    "run Run RUN runs running RunS die dying Dying sky skies happy HAPPILY sensibility user Name userName username"
+    " HTTP s S a A b 3 3d 3D 哈 哈哈 数据 库 한 국 カ ー 々 〇 よ より - _ · ， 。 “ ” ' ❤️ 🇨🇳 👨\u200d👩\u200d👧"
+    " é ﬁ ｆ ＡＢ ① ½ ſ \u212a ｶﾞ ゟ 葛 й à 1️⃣ \u3099 \u0301 \u00ad \u200d \ufe0f"
+)
+pieces = st.lists(st.sampled_from([*PIECES.split(), *" " * 9, "\n", "\u3000", "x" * 65]), max_size=16).map("".join)
+# It has no word to join, so it adds no token; it makes a text not plain.
+LONE_ACCENT = " \u0301"
 QUOTES = str.maketrans(dict.fromkeys('"“”„‟＂「」『』', " "))
 
 
@@ -94,6 +103,9 @@ def test_a_query_finds(query: str, text: str) -> None:
         ("국사", "한국 사람"),
         ("「数据库 连接」", "数据库 x 连接"),
         ("「数据库 连接」", "连接，数据库"),
+        ("「数据库 连接」", "数据库连接"),
+        ("ゟ", "より"),
+        ("привет", "hello"),
         ("", "anything"),
         (' "" - … ', "anything - …"),
     ],
@@ -188,3 +200,20 @@ def test_counting_agrees_with_finding(text: str, asked: str) -> None:
     for query in (parse_query(asked), parse_query(text), parse_query(text[:3])):
         spans = find(query, text)
         assert Finder(query).count(text) == (None if spans is None else [len(term) for term in spans])
+
+
+def test_touching_and_overlapping_words_count_as_they_are_found() -> None:
+    assert Finder(parse_query("哈哈")).count("哈哈哈哈，哈哈") == [2]
+    assert Finder(parse_query("run")).count("RunS runRun PruneRUNS") == [4]
+    assert Finder(parse_query("run 数据")).count("run") is None
+
+
+@given(texts | camels | pieces, texts | camels | pieces, st.tuples(st.integers(0, 40), st.integers(1, 6)))
+@example("数据库，连接 数据库连接", "「数据库 连接」", (0, 1))
+def test_a_plain_text_has_what_it_would_have_if_it_were_not_plain(text: str, asked: str, cut: tuple[int, int]) -> None:
+    inside = text[cut[0] : sum(cut)]
+    assert not is_plain(LONE_ACCENT)
+    for query in map(parse_query, (asked, text, inside, f'"{inside}"', f"{inside} {asked}", *asked.split())):
+        finder = Finder(query)
+        assert finder.find(text) == finder.find(text + LONE_ACCENT)
+        assert finder.count(text) == finder.count(text + LONE_ACCENT)

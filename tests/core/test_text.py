@@ -6,12 +6,26 @@ import subprocess
 import sys
 import unicodedata
 from importlib.metadata import version
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leafward.core.text import GAP, MAX_WORD, analyzer_version, index_tokens, is_dense, positions, tokens
+from leafward.core.text import (
+    GAP,
+    MAX_WORD,
+    analyzer_version,
+    ascii_words,
+    index_tokens,
+    is_dense,
+    is_plain,
+    is_plain_dense,
+    next_plain_token,
+    plain_places,
+    positions,
+    tokens,
+)
 
 # Whatever has a rule of its own, so that random texts meet the rules next to each other.
 CHARACTERS = (
@@ -24,6 +38,10 @@ texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
 
 def cut(text: str) -> list[str]:
     return [token.text for token in tokens(text)]
+
+
+def places(token: str, text: str) -> list[tuple[int, int]]:
+    return plain_places(token, text, ascii_words(text))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +186,77 @@ def test_every_character_folds_to_letters_digits_and_marks_or_to_nothing() -> No
         # A character that this Python does not know yet is taken for what its block is made for.
         kinds = {unicodedata.category(c) for c in token.text}
         assert all(kind[0] in "LMN" or kind == "Cn" for kind in kinds), ascii(character)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "user_name (userName)",
+        "用Redis缓存，快。",
+        "サーバーを再起動",
+        "한국어 공부",
+        "“so” – 5 €…",
+        "👍🏽 ❤️‍🔥 ⚠️中",
+        "🇨🇳",
+    ],
+)
+def test_most_texts_are_plain(text: str) -> None:
+    assert is_plain(text)
+
+
+@pytest.mark.parametrize("text", ["café", "é", "ﬁle", "ｆ", "²", "①", "so­ft", "a‍b", "ｶﾞ", "ガ", "葛︀", "1️⃣", "ไทย", "й"])
+def test_a_text_is_not_plain_when_what_it_shows_is_not_what_is_searched(text: str) -> None:
+    assert not is_plain(text)
+
+
+def test_every_plain_character_is_a_token_of_its_own_or_separates() -> None:
+    for character in filter(is_plain, map(chr, range(128, sys.maxunicode + 1))):
+        dense = is_plain_dense(character)
+        text = f"x{character}y中{character}文" + ("" if dense else f"{character}\ufe0f\u200dz")
+        expected = [*"xy中文"] if not dense else ["x", character, "y", "中", character, "文"]
+        expected += [] if dense else ["z"]
+
+        found = list(tokens(text))
+
+        assert [token.text for token in found] == expected == [text[t.start : t.end] for t in found], ascii(character)
+        assert (next_plain_token(character, 0) == 0) == dense, ascii(character)
+
+
+WORDS = "d t sk y by sky sin hop hopp plan use ear univers gener commun sens rel bl at iz ab ski out inn past"
+DERIVED = (
+    " able ably al ally alism ality ability ation ational ator ancy e ee eed ement ency ent ently er est ful fulness i"
+    " ibility ible icate ical icity ing ion ist ive iveness ivity ization izer l less lessly ll ly ment ness ogist ogy"
+    " ous ously ousness tional y"
+)
+INFLECTED = " s es ies ied ed edly ing ingly ly y"
+
+
+def test_words_are_found_by_their_stem_without_cutting_the_others() -> None:
+    for word in map("".join, product(WORDS.split(), DERIVED.split(" "), INFLECTED.split(" "))):
+        (token,) = cut(word)
+        assert places(token, f"中{word}") == [(1, 1 + len(word))]
+
+
+@given(st.text("abdegilnstyz", min_size=1, max_size=8))
+def test_any_letters_are_found_by_their_stem(word: str) -> None:
+    (token,) = cut(word)
+
+    assert places(token, f"x {word.upper()}") == [(2, 2 + len(word))]
+
+
+def test_overlapping_places_in_a_plain_text_are_all_found() -> None:
+    assert places("哈哈", "哈哈哈，哈哈") == [(0, 2), (1, 3), (4, 6)]
+    assert places("run", "RunS run RUNNING prune reRun 中runs") == [
+        (0, 3), (0, 4), (5, 8), (9, 16), (25, 28), (30, 34)
+    ]  # fmt: skip
+
+
+def test_the_beginning_of_a_long_word_is_found_and_nothing_inside() -> None:
+    word = "needleHay" * 10
+
+    assert places(cut(word)[0], f"- {word}") == [(2, 92)]
+    assert places("hay", word) == []
 
 
 @given(texts)

@@ -348,6 +348,19 @@ class TestGroupCommit:
             ("done",)
         ]
 
+    async def test_a_lock_that_cannot_be_had_is_told_and_the_store_goes_on(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*_: object) -> None:
+            raise OSError("no locks available")
+
+        monkeypatch.setattr("fcntl.flock", fails)
+        with pytest.raises(StoreError, match="no locks available"):
+            await Session(store).append_message(user("never"))
+        monkeypatch.undo()
+        await Session(store).append_message(user("now"))
+        assert [message.text for message in await Session(store).get_history()] == ["now"]
+
     async def test_after_a_failed_fsync_nothing_more_is_acknowledged(self, store: SqliteStore) -> None:
         def fails(connection: sqlite3.Connection) -> None:
             error = sqlite3.OperationalError("disk I/O error")

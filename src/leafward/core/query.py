@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from leafward.core.text import GAP, Token, is_dense, positions, tokens
+from leafward.core.text import (
+    GAP,
+    Token,
+    ascii_words,
+    is_dense,
+    is_plain,
+    is_plain_dense,
+    next_plain_token,
+    plain_places,
+    positions,
+    tokens,
+)
 
 Phrase = tuple[str, ...]
 """Token texts at consecutive positions; an empty text is the gap between two dense runs."""
@@ -67,15 +79,27 @@ class Finder:
     def __init__(self, query: Query) -> None:
         self._terms = query.terms
         self._wanted = frozenset(token for term in query.terms for phrase in term for token in phrase)
+        self._has_words = any(token.isascii() for token in self._wanted)
+        self._pieces = [[pieces for phrase in term if (pieces := _pieces(phrase))] for term in query.terms]
 
     def find(self, text: str) -> list[list[Span]] | None:
         """Return where a text has each of the terms, or `None` when one is missing."""
-        return self._places(tokens(text, self._wanted))
+        return self._plain_places(text) if is_plain(text) else self._places(tokens(text, self._wanted))
 
     def count(self, text: str) -> list[int] | None:
         """Return how often a text has each of the terms, or `None` when one is missing. Faster."""
-        places = self._places(positions(text, self._wanted))
+        places = self._plain_places(text) if is_plain(text) else self._places(positions(text, self._wanted))
         return None if places is None else [len(spans) for spans in places]
+
+    def _plain_places(self, text: str) -> list[list[Span]] | None:
+        words = ascii_words(text) if self._has_words else b""
+        places: list[list[Span]] = []
+        for term in self._pieces:
+            spans = [span for pieces in term for span in _plain_spans(pieces, text, words)]
+            if not spans:
+                return None
+            places.append(merge(spans) if len(spans) > 1 else spans)
+        return places or None
 
     def _places(self, found: Iterable[Token]) -> list[list[Span]] | None:
         by_text: defaultdict[str, list[Token]] = defaultdict(list)
@@ -148,3 +172,33 @@ def _phrase_spans(phrase: Phrase, by_text: Mapping[str, list[Token]]) -> list[Sp
             at[token.pos].append(token)
         reached = [(t.next_pos, start, t.end) for pos, start, _ in reached for t in at.get(pos, ())]
     return [(start, end) for _, start, end in reached]
+
+
+def _pieces(phrase: Phrase) -> list[str]:
+    """Return what a plain text with the phrase has: words, and dense characters in a row; nothing if none has it."""
+    pieces: list[str] = []
+    before = ""
+    for token in phrase:
+        if not token.isascii() and not is_plain_dense(token):
+            return []
+        if not token.isascii() and not before.isascii():
+            pieces[-1] += token
+        elif token:
+            pieces.append(token)
+        before = token
+    return pieces
+
+
+def _plain_spans(pieces: Sequence[str], text: str, words: bytes) -> list[Span]:
+    spans = plain_places(pieces[0], text, words)
+    for before, piece in pairwise(pieces):
+        if not spans:
+            break
+        ends: defaultdict[int, list[int]] = defaultdict(list)
+        for start, end in plain_places(piece, text, words):
+            ends[start].append(end)
+        # Dense pieces that touch would be one piece: there is a gap between these.
+        apart = not before.isascii() and not piece.isascii()
+        follow = [(start, end, next_plain_token(text, end)) for start, end in spans]
+        spans = [(start, last) for start, end, at in follow if at > end or not apart for last in ends.get(at, ())]
+    return spans

@@ -56,7 +56,24 @@ _INVISIBLE = "\u00ad\u200c\u200d\u2060\ufe00-\ufe0f"
 # Enclosed, squared and annotating forms unfold to several words, brackets or Han, so they separate.
 _SEPARATING = "\u3190-\u319f\u3200-\u33ff"
 
+# Dense characters that fold to themselves, alone and next to each other.
+_PLAIN_DENSE = "\u3005-\u3007\u3041-\u3096\u309d\u309e\u30a1-\u30fa\u30fc-\u30fe\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+# Punctuation, symbols and emoji that are in no word: all that are common, not all there are.
+_PLAIN_SEPARATORS = (
+    "\u00a0-\u00a9\u00ab\u00ac\u00ae-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7"
+    "\u2000-\u200b\u2010-\u205f\u20a0-\u20c0\u2122\u2190-\u245f\u2500-\u2775\u2794-\u2bff"
+    "\u3000-\u3004\u3008-\u3020\u3030\u303d-\u303f\u30a0\u30fb"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\ufffd\U0001f1e6-\U0001faff"
+)
+
 _ASCII_WORD = re.compile("[A-Za-z0-9]+")
+_SPACE = ord(" ")
+# For `bytes.translate`.
+_ASCII_WORDS = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else _SPACE for byte in range(256))
+# In a plain text every letter and digit belongs to a token.
+_PLAIN_TOKEN = re.compile(r"[^\W_]")
+# How a stem may end that its words do not begin with: happi(y), relate(ing), sensibl(ility), sky(ies), die(ying).
+_STEM_ENDING = re.compile("(?:[il]?e|[ily])$")
 _VARIATION = re.compile("[\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 # Accents of Latin, Greek and Cyrillic, points of Hebrew, vowel marks and the stretch of Arabic, and the like.
 _ACCENT = re.compile("[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0640\u064b-\u0652\u0670\u20d0-\u20ff\ufe00-\ufe0f]")
@@ -92,6 +109,8 @@ class _Patterns(NamedTuple):
     either: re.Pattern[str]
     dense_character: re.Pattern[str]
     joining: re.Pattern[str]
+    plain: re.Pattern[str]
+    plain_dense: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
@@ -113,6 +132,9 @@ def _patterns() -> _Patterns:
         either=re.compile(f"{dense_run}|{word}"),
         dense_character=re.compile(f"[{_DENSE}][{_JOINING}]*+"),
         joining=joining,
+        # After a separator, what makes an emoji of a symbol or one emoji of two joins to nothing else.
+        plain=re.compile(f"(?:[\x00-\x7f{_PLAIN_DENSE}]++|[{_PLAIN_SEPARATORS}]++[\u200d\ufe0f]*+)*+"),
+        plain_dense=re.compile(f"[{_PLAIN_DENSE}]"),
     )
 
 
@@ -200,6 +222,73 @@ def positions(text: str, wanted: frozenset[str]) -> Iterator[Token]:
                     first, last = pos + part.pos, pos + part.next_pos
                     yield Token(part.text, first, last, first, last)
             pos += parts[-1].next_pos
+
+
+def is_plain(text: str) -> bool:
+    """Return whether all tokens of a text are ASCII words or dense characters that stand in it as they are.
+
+    Most texts are plain, and in them `plain_places` finds what `tokens` would, without cutting the whole text.
+    """
+    return text.isascii() or _patterns().plain.fullmatch(text) is not None
+
+
+def is_plain_dense(token: str) -> bool:
+    """Return whether a token is a dense character that a plain text may hold."""
+    return _patterns().plain_dense.fullmatch(token) is not None
+
+
+def ascii_words(text: str) -> bytes:
+    """Return a byte for each character, ASCII letters and digits in lower case, the rest spaces, and a last space."""
+    return text.encode("ascii", "replace").translate(_ASCII_WORDS) + b" "
+
+
+def plain_places(wanted: str, text: str, words: bytes) -> list[tuple[int, int]]:
+    """Return the start and end of everything in a plain text that is `wanted`, overlapping or not.
+
+    `wanted` is the token of an ASCII word, or dense characters in a row; `words` are the `ascii_words` of the text.
+    """
+    return _plain_words(wanted, text, words) if wanted.isascii() else _plain_dense(wanted, text)
+
+
+def next_plain_token(text: str, end: int) -> int:
+    """Return where the first token of a plain text from `end` on starts, or -1."""
+    match = _PLAIN_TOKEN.search(text, end)
+    return match.start() if match else -1
+
+
+def _plain_dense(wanted: str, text: str) -> list[tuple[int, int]]:
+    places: list[tuple[int, int]] = []
+    start = text.find(wanted)
+    while start >= 0:
+        places.append((start, start + len(wanted)))
+        start = text.find(wanted, start + 1)
+    return places
+
+
+def _plain_words(wanted: str, text: str, words: bytes) -> list[tuple[int, int]]:
+    places: list[tuple[int, int]] = []
+    beginning = _beginning(wanted)
+    found = words.find(beginning)
+    while found >= 0:
+        # The space after the last character is, at index -1, also before the first.
+        inside = words[found - 1] != _SPACE
+        end = found + 1
+        # A token starts with its word or, inside of it, with a capital letter; then the word is cut to see.
+        if not inside or text[found].isupper():
+            start = words.rfind(b" ", 0, found) + 1 if inside else found
+            end = words.find(b" ", found)
+            word = text[start:end]
+            for token, _, _, first, last in _parts(word) if len(word) <= MAX_WORD else _long_parts(word):
+                if token == wanted:
+                    places.append((start + first, start + last))
+        found = words.find(beginning, end)
+    return places
+
+
+@lru_cache(maxsize=256)
+def _beginning(token: str) -> bytes:
+    """Return what all words with this token begin with, in lower case."""
+    return (_STEM_ENDING.sub("", token) or token[0]).encode()
 
 
 def is_dense(token: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,7 +25,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def now_micros() -> int:
-    return to_micros(datetime.now(UTC))
+    return time.time_ns() // 1000
 
 
 def to_wire(micros: int) -> str:

@@ -166,17 +166,25 @@ class Writer:
 
     def _commit(self, batch: list[Pending[Any]]) -> None:
         changed = self._connection.total_changes
-        with self._lock:
-            claimed = [pending for pending in batch if pending.claim()]
-            if claimed:
-                self._write(claimed)
-        rows = self._connection.total_changes - changed
-        self._upkeep.wrote(len(claimed), rows, sum(pending.size for pending in claimed))
+        claimed: list[Pending[Any]] = []
+        try:
+            with self._lock:
+                claimed += [pending for pending in batch if pending.claim()]
+                if claimed:
+                    self._write(claimed)
+        except Exception as error:  # noqa: BLE001  (whatever went wrong, whoever waits is told and the thread goes on)
+            reason = self._database.explain(error)
+            reason.__cause__ = error
+            claimed += [pending for pending in batch if pending.claim()]
+            for pending in claimed:
+                pending.error = reason
         try:
             self._guard.loop.call_soon_threadsafe(_settle_all, claimed)
         except RuntimeError:
             # The loop was closed while the write went on; it is stored, and nobody waits for it.
             return
+        rows = self._connection.total_changes - changed
+        self._upkeep.wrote(len(claimed), rows, sum(pending.size for pending in claimed))
 
     def _write(self, claimed: list[Pending[Any]]) -> None:
         if self._broken is not None:
