@@ -238,7 +238,7 @@ def test_foreign_objects_are_taken_as_messages() -> None:
     assert as_message(Foreign()).id == "f"
     assert as_message({"id": "d", "role": "user", "content": "x"}).id == "d"
     message = user("x")
-    assert as_message(message) is message
+    assert as_message(message) == message
     with pytest.raises(ValueError, match="model_dump"):
         as_message("text")  # type: ignore[arg-type]
 
@@ -285,3 +285,13 @@ def test_search_looks_at_text_calls_and_results_but_not_at_thinking_and_media() 
         assert word in text
     for word in ("secret", "AAAA", "hidden", "None"):
         assert word not in text
+
+
+def test_a_message_that_was_made_unsound_is_refused_when_it_is_used() -> None:
+    message = user("fine")
+    message.parts.append({"type": "data", "value": float("nan")})
+    with pytest.raises(ValueError, match="nan"):
+        as_message(message)
+    message.parts[1] = {"no": "type"}
+    with pytest.raises(ValueError, match="type"):
+        as_message(message)

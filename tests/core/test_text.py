@@ -165,7 +165,7 @@ def test_only_wanted_tokens_come_with_the_places_they_have_among_all() -> None:
 
 
 def test_the_version_names_the_stemmer() -> None:
-    assert analyzer_version().endswith(f"+snowball{version('snowballstemmer')}")
+    assert f"+snowball{version('snowballstemmer')}+" in analyzer_version()
 
 
 def test_importing_the_analyzer_does_not_import_the_stemmer() -> None:

@@ -27,10 +27,13 @@ from leafward import (
     open_store,
     user,
 )
+from leafward.core import Owner, Scope
+from leafward.core.query import parse_query
+from leafward.stores import SearchFilter
 from leafward.stores.sql import schema
 from leafward.stores.sqlite import SqliteStore
 from leafward.stores.sqlite.connection import Database
-from leafward.stores.sqlite.store import migrate
+from leafward.stores.sqlite.setup import migrate
 
 
 @pytest.fixture
@@ -538,3 +541,239 @@ asyncio.run(main())
 def test_the_schema_has_as_many_steps_as_fixtures() -> None:
     fixtures = sorted((Path(__file__).parent / "fixtures").glob("schema-*.sql"))
     assert len(fixtures) == len(schema.MIGRATIONS)
+
+
+class TestOneFile:
+    async def test_a_relative_store_stays_where_it_was_opened(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / "b")
+        async with open_store("sqlite:///chat.db") as other:
+            await Session(other).append_message(user("of b"))
+        monkeypatch.chdir(tmp_path / "a")
+        async with open_store("sqlite:///chat.db") as store:
+            await Session(store).append_message(user("of a"))
+            monkeypatch.chdir(tmp_path / "b")
+            assert [message.text for message in await Session(store).get_history()] == ["of a"]
+
+    async def test_a_link_to_a_store_is_that_store(self, store: SqliteStore, path: Path, tmp_path: Path) -> None:
+        (tmp_path / "link.db").symlink_to(path)
+        async with open_store(f"sqlite:///{tmp_path}/link.db") as linked:
+            await Session(linked).append_message(user("through the link"))
+        assert not (tmp_path / "link.db-lock").exists()
+        assert [message.text for message in await Session(store).get_history()] == ["through the link"]
+
+    async def test_a_link_to_nothing_yet_makes_the_file(self, tmp_path: Path) -> None:
+        (tmp_path / "link.db").symlink_to(tmp_path / "later.db")
+        async with open_store(f"sqlite:///{tmp_path}/link.db") as store:
+            await Session(store).append_message(user("hi"))
+        assert (tmp_path / "later.db").exists()
+
+    async def test_every_call_of_close_returns_when_the_file_is_let_go(self, path: Path) -> None:
+        store = await open_store(f"sqlite:///{path}")
+        await Session(store).append_message(user("hi"))
+        await asyncio.gather(*(store.close() for _ in range(5)))
+        assert sorted(file.name for file in path.parent.iterdir()) == ["chat.db", "chat.db-lock"]
+
+    async def test_closing_does_not_wait_for_somebody_elses_read(self, path: Path) -> None:
+        reader = None
+        async with asyncio.timeout(20), open_store(f"sqlite:///{path}") as store:
+            await Session(store).append_message(user("hi"))
+            reader = sqlite3.connect(path)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM leafward_message").fetchone()
+        async with asyncio.timeout(20), open_store(f"sqlite:///{path}") as store:
+            await Session(store).append_message(user("still writable"))
+        reader.close()
+
+    async def test_an_opening_that_is_cancelled_leaves_nothing_open(self, path: Path) -> None:
+        for _ in range(20):
+            opening = asyncio.ensure_future(asyncio.wait_for(open_store(f"sqlite:///{path}"), timeout=0.0005))
+            await asyncio.gather(opening, return_exceptions=True)
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+        async with open_store(f"sqlite:///{path}") as store:
+            await Session(store).append_message(user("hi"))
+
+
+class TestTheLog:
+    def log_size(self, path: Path) -> int:
+        return (path.parent / f"{path.name}-wal").stat().st_size
+
+    async def test_large_messages_are_copied_out_of_it(self, store: SqliteStore, path: Path) -> None:
+        for _ in range(40):
+            await Session(store).append_message(user("x" * 1_000_000))
+        assert self.log_size(path) < 12_000_000
+
+    async def test_reads_that_never_pause_do_not_let_it_grow_for_ever(
+        self, store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("leafward.stores.sqlite.upkeep.LARGEST_LOG", 2000)
+        session = Session(store)
+        await session.append_messages([user("x" * 1000) for _ in range(500)])
+        done = False
+
+        async def read() -> None:
+            while not done:
+                await session.get_history()
+
+        readers = [asyncio.ensure_future(read()) for _ in range(3)]
+        for _ in range(1500):
+            await session.append_message(user("y" * 4000))
+        done = True
+        await asyncio.gather(*readers)
+        # Without a restart it would hold every page of these writes, some 25 MB.
+        assert self.log_size(path) < 20_000_000
+
+    async def test_indexing_and_purging_leave_it_small(self, store: SqliteStore, path: Path) -> None:
+        session = Session(store)
+        await session.append_messages([user(f"word{n} " * 50) for n in range(2000)])
+        await store.settle()
+        await session.clear_messages()
+        await store.settle()
+        assert store._upkeep._uncopied < 1000
+        assert self.log_size(path) < 20_000_000
+
+
+class TestSlices:
+    async def test_large_messages_are_indexed_one_at_a_time(self, store: SqliteStore) -> None:
+        session = Session(store)
+        await session.append_messages([user(f"needle{n} " + "hay " * 30_000) for n in range(6)])
+        slices: list[int] = []
+        database = store._database
+        original = database.run
+
+        def counting(connection: sqlite3.Connection, operation: Any) -> Any:
+            if operation.__name__ == "apply_slice":
+                slices.append(sum(len(one.messages) for one in operation.gi_frame.f_locals["prepared"]))
+            return original(connection, operation)
+
+        database.run = counting  # type: ignore[method-assign]
+        await store.settle()
+        assert slices == [1] * 6
+        assert len(await session.search("needle3")) == 1
+
+    async def test_an_append_does_not_wait_for_a_slice_to_be_prepared(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        preparing, go = threading.Event(), threading.Event()
+
+        def slow(*arguments: Any) -> str:
+            preparing.set()
+            assert go.wait(20)
+            return "late"
+
+        monkeypatch.setattr("leafward.stores.sqlite.index.tokens_for", slow)
+        session = Session(store)
+        await session.append_message(user("first"))
+        assert await asyncio.to_thread(preparing.wait, 10)
+        async with asyncio.timeout(5):
+            for n in range(20):
+                await session.append_message(user(f"m{n}"))
+        go.set()
+        monkeypatch.undo()
+
+    async def test_a_message_that_is_no_json_is_told_and_holds_nothing_else_up(
+        self, store: SqliteStore, path: Path
+    ) -> None:
+        session = Session(store)
+        await session.append_messages([user("broken", id="bad"), user("findable", id="good")])
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute("UPDATE leafward_message SET body = '{oops' WHERE id = 'bad'")
+        connection.close()
+        await store.settle()
+        assert [found.id for found in await session.search("findable")] == ["good"]
+        with pytest.raises(CorruptStore, match="not JSON"):
+            await session.get_history()
+        assert (await session.get_message("good")) is not None
+
+    async def test_a_damaged_index_is_made_anew_without_a_write(self, store: SqliteStore) -> None:
+        session = Session(store)
+        await session.append_message(user("findable"))
+        await store.settle()
+        store._connection.execute("DELETE FROM leafward_search_data")
+        assert len(await session.search("findable")) == 1
+        await store.settle()
+        rows = store._connection.execute("SELECT rowid FROM leafward_search WHERE leafward_search MATCH 'findabl'")
+        assert len(rows.fetchall()) == 1
+
+    async def test_two_versions_on_one_file_do_not_rebuild_in_turns(self, store: SqliteStore) -> None:
+        session = Session(store)
+        await session.append_message(user("findable"))
+        await store.settle()
+        for _ in range(3):
+            store._connection.execute("UPDATE leafward_meta SET value = 'another version' WHERE name = 'analyzer'")
+            await session.append_message(user("findable too"))
+            await store.settle()
+        analyzer = store._connection.execute("SELECT value FROM leafward_meta WHERE name = 'analyzer'").fetchone()
+        assert analyzer == ("another version",)
+        assert len(await session.search("findable")) == 4
+
+
+class TestScopes:
+    async def test_a_cursor_opens_no_other_session(self, store: SqliteStore) -> None:
+        bob, eve = Session(store, "bob"), Session(store, "eve")
+        await bob.append_messages([user(f"secret {n}") for n in range(4)])
+        await eve.append_message(user("mine"))
+        page = await store.messages.path_page(Scope.of("bob"), limit=2)
+        assert page.next is not None
+        stolen = await store.messages.path_page(Scope.of("eve"), cursor=page.next, limit=10)
+        assert stolen.messages == []
+
+    async def test_a_search_over_an_owner_sees_all_sessions_of_that_owner_only(self, store: SqliteStore) -> None:
+        for session_id, user_id in (("one", "alice"), ("two", "alice"), ("one", "bob"), ("one", None)):
+            session = Session(store, session_id, user_id=user_id)
+            await session.append_message(user(f"deployment of {user_id} in {session_id}"))
+        await Session(store, "two", user_id="alice").clear_messages()
+        await Session(store, "three", user_id="alice").append_message(user("deployed by alice"))
+        for _ in range(2):
+            found = await store.messages.search(
+                Owner("default", "alice"), parse_query("deploy"), only=SearchFilter(), limit=10
+            )
+            assert sorted(result.session_id for result in found) == ["one", "three"]
+            await store.settle()
+
+    async def test_many_matches_of_others_are_passed_over(self, store: SqliteStore) -> None:
+        await Session(store, "crowd", user_id="bob").append_messages([user("common word") for _ in range(2500)])
+        mine = Session(store, "mine", user_id="alice")
+        await mine.append_messages([user(f"common {n}") for n in range(1200)])
+        await store.settle()
+        assert len(await mine.search("common", limit=5000)) == 1200
+        found = await store.messages.search(
+            Owner("default", "alice"), parse_query("common"), only=SearchFilter(), limit=2
+        )
+        assert [result.session_id for result in found] == ["mine", "mine"]
+
+
+class TestStaleBackups:
+    async def test_a_log_left_by_a_killed_user_of_the_old_copy_spoils_no_new_one(
+        self, store: SqliteStore, tmp_path: Path
+    ) -> None:
+        copy = tmp_path / "copy.db"
+        await Session(store).append_messages([user("x" * 500) for _ in range(100)])
+        await store.backup(copy)
+        program = f"""
+import asyncio, os, signal
+from leafward import Session, open_store, user
+async def main():
+    store = await open_store("sqlite:///{copy}")
+    await Session(store).append_messages([user("y" * 700) for _ in range(100)])
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], check=False, timeout=60)
+        assert Path(f"{copy}-wal").exists()
+        await Session(store).append_message(user("newest"))
+        await store.backup(copy)
+        async with open_store(f"sqlite:///{copy}") as opened:
+            history = await Session(opened).get_history()
+        assert len(history) == 101
+        assert history[-1].text == "newest"
+
+    async def test_a_backup_that_cannot_be_written_names_its_target(self, store: SqliteStore, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("not a directory")
+        with pytest.raises(StoreError, match=r"file/copy\.db"):
+            await store.backup(tmp_path / "file" / "copy.db")

@@ -11,6 +11,7 @@ import msgspec
 MAX_DEPTH = 100
 _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 
+DecodeError = msgspec.DecodeError
 decode = msgspec.json.Decoder().decode
 encode = msgspec.json.Encoder().encode
 

@@ -80,6 +80,15 @@ class Message:
             body["metadata"] = {**body.get("metadata", {}), MENDED_MARK: True}
         self._body = body
 
+    def checked(self) -> Self:
+        """Return the message with a copy of its content, refused if it was made unsound since."""
+        body = self._body
+        message = type(self).__new__(type(self))
+        message._fill(
+            self._role, body.get("parts"), self._id, self._at, {k: v for k, v in body.items() if k != "parts"}
+        )
+        return message
+
     @classmethod
     def stored(cls, id: str, role: str, at: int, body: dict[str, Any]) -> Self:
         """Make a message of what a store gave back, without checking it again."""
@@ -217,7 +226,8 @@ def wire_size(message_id: str, role: str, body_size: int) -> int:
 def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
     """Return `value` as a message: a message, its dict, or an object with `model_dump()`."""
     if isinstance(value, Message):
-        return value
+        # Its parts can be changed, and what is stored must be sound.
+        return value.checked()
     if isinstance(value, Mapping):
         return Message.from_dict(value)
     if callable(getattr(value, "model_dump", None)):

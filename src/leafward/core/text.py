@@ -148,7 +148,8 @@ def analyzer_version() -> str:
     # A slow import, and not every process that imports leafward searches.
     from importlib.metadata import version
 
-    return f"{_CUT}+snowball{version('snowballstemmer')}"
+    # A character's category and folding may change with Unicode, a word's stem with the stemmer.
+    return f"{_CUT}+snowball{version('snowballstemmer')}+unicode{unicodedata.unidata_version}"
 
 
 def index_tokens(text: str) -> set[str]:

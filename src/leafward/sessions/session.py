@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -73,7 +73,7 @@ class Session:
             MessageNotFound: `parent_id` is not in this session.
             MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
         """
-        return (await self._messages.append(self._scope, [self._draft(message)], _parent(parent_id)))[0]
+        return (await self._append([self._draft(message)], parent_id))[0]
 
     async def append_messages(
         self, messages: Iterable[MessageLike], parent_id: ParentId = LATEST_LEAF
@@ -90,7 +90,7 @@ class Session:
         for message_id, times in Counter(draft.message.id for draft in drafts).items():
             if times > 1:
                 raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
-        return await self._messages.append(self._scope, drafts, _parent(parent_id)) if drafts else []
+        return await self._append(drafts, parent_id) if drafts else []
 
     async def update_message(self, message: MessageLike) -> Message:
         """Replace the message of this id, keeping its parent, its place and its `created_at`.
@@ -102,7 +102,10 @@ class Session:
 
     async def upsert_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
         """Replace the message of this id, or append it when there is none."""
-        return await self._messages.upsert(self._scope, self._draft(message), _parent(parent_id))
+        try:
+            return await self._messages.upsert(self._scope, self._draft(message), _parent(parent_id))
+        except MessageNotFound:
+            raise MessageNotFound(parent_id) from None
 
     async def delete_messages(self, message_ids: Iterable[str]) -> int:
         """Remove messages and return how many were there.
@@ -222,12 +225,18 @@ class Session:
         """Return the number of this session's last change; 0 before the first."""
         return await self._messages.version(self._scope)
 
-    def subscribe(self, since: int | None = None) -> AsyncIterator[Change]:
+    def subscribe(self, since: int | None = None) -> AsyncGenerator[Change]:
         """Yield each change after version `since`, in commit order, by whichever process.
 
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
         """
         return follow(self._messages, self._scope, since)
+
+    async def _append(self, drafts: list[Draft], parent_id: ParentId) -> list[Message]:
+        try:
+            return await self._messages.append(self._scope, drafts, _parent(parent_id))
+        except MessageNotFound:
+            raise MessageNotFound(parent_id) from None
 
     def _draft(self, given: MessageLike) -> Draft:
         message = as_message(given)

@@ -11,6 +11,7 @@ from leafward.stores.contracts import (
     PathPage,
     SearchFilter,
     Store,
+    SupportsBackup,
 )
 from leafward.stores.opening import Opening, open_store
 
@@ -26,5 +27,6 @@ __all__ = [
     "PathPage",
     "SearchFilter",
     "Store",
+    "SupportsBackup",
     "open_store",
 ]

@@ -7,6 +7,7 @@ A backend of your own implements `Store` and `MessageStore`, passes the classes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from leafward.core.errors import ConfigurationError
@@ -80,8 +81,9 @@ class MessageStore(Protocol):
     """Keeps the tree of messages of every session, in order.
 
     Each write is one atomic step. Writes to one session take effect one after the other, each with the session's next
-    `version`; a write that changes nothing leaves the version alone. A message that is not there raises
-    `MessageNotFound`, unless a method says otherwise. A session that was never written to is empty, at version 0.
+    `version`; a write that finds nothing to do (an append of known ids, a delete of unknown ones) leaves it alone. A
+    message that is not there raises `MessageNotFound`, unless a method says otherwise. A session that was never written
+    to is empty, at version 0.
     """
 
     async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> list[Message]:
@@ -180,6 +182,15 @@ class MessageStore(Protocol):
 
     async def wait(self, scope: Scope, version: int) -> None:
         """Return once the session's version is beyond `version`, whoever changed it."""
+        ...
+
+
+@runtime_checkable
+class SupportsBackup(Protocol):
+    """A store that can copy itself while it is written to."""
+
+    async def backup(self, path: str | PathLike[str]) -> None:
+        """Copy the store as of now to a file."""
         ...
 
 

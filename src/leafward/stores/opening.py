@@ -61,12 +61,10 @@ def open_store(url: str, **options: Any) -> Opening:
     if opener is None:
         known = ", ".join(f"{name}://" for name in _known_schemes())
         raise ConfigurationError(f"{_without_secrets(url)!r} is not a store's URL; known are {known}")
-    accepted = [
-        name for name, parameter in signature(opener).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
-    ]
-    unknown = sorted(options.keys() - set(accepted))
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in signature(opener).parameters.values()):
-        raise ConfigurationError(f"{scheme}:// takes no option {unknown[0]!r}; it takes {', '.join(accepted)}")
+    try:
+        signature(opener).bind(url, **options)
+    except TypeError as error:
+        raise ConfigurationError(f"{scheme}:// does not take these options: {error}") from None
     return Opening(opener, url, options)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +23,7 @@ PATIENCE = 20.0
 @asynccontextmanager
 async def _changes(session: Session, since: int | None = None) -> AsyncGenerator[AsyncGenerator[Change]]:
     # Closed by hand, so that no subscription outlives its store.
-    async with aclosing(cast("AsyncGenerator[Change]", session.subscribe(since))) as changes:
+    async with aclosing(session.subscribe(since)) as changes:
         yield changes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,9 +15,7 @@ from leafward.testing.content import EXACT_TEXTS
 from leafward.testing.ids import HOSTILE_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
-    from leafward.sessions import Change
     from leafward.stores import Store
 
 Reopen = Callable[[], "Awaitable[Store]"]
@@ -220,7 +218,7 @@ class DurableContract:
 
         async with (
             asyncio.timeout(PATIENCE),
-            aclosing(cast("AsyncGenerator[Change]", here.subscribe(since))) as changes,
+            aclosing(here.subscribe(since)) as changes,
         ):
             for n in range(3):
                 waiting = asyncio.ensure_future(anext(changes))

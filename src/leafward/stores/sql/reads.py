@@ -88,6 +88,9 @@ def path_page(
         session, end = (yield from find_session(scope)), cursor.leaf
     if session is None or end is None:
         return PathPage([], [], [], None)
+    if cursor and (yield sql.GET_LANE_TREE, (lanes.lane_of(end),)) != [(session.tree_no,)]:
+        # Cleared since the last page, or a cursor of another session.
+        return PathPage([], [], [], None)
     read = _page_up if newest_first else _page_down
     rows = yield from read(session, end, cursor.place if cursor else None, limit)
     return PathPage(

@@ -9,14 +9,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
         CREATE TABLE {p}owner (
-            owner_no INTEGER PRIMARY KEY,
+            owner_no INTEGER PRIMARY KEY AUTOINCREMENT,
             agent_id TEXT NOT NULL,
             user_id TEXT NOT NULL,
             UNIQUE (agent_id, user_id)
         )""",
         """
         CREATE TABLE {p}session (
-            session_no INTEGER PRIMARY KEY,
+            session_no INTEGER PRIMARY KEY AUTOINCREMENT,
             owner_no INTEGER NOT NULL REFERENCES {p}owner,
             session_id TEXT NOT NULL,
             tree_no INTEGER NOT NULL UNIQUE REFERENCES {p}tree,

@@ -35,6 +35,8 @@ ADD_LANE = "INSERT INTO {p}lane (tree_no, origin, floor, removed) VALUES (?, ?, 
 
 GET_ORIGIN = "SELECT origin FROM {p}lane WHERE lane_no = ?"
 
+GET_LANE_TREE = "SELECT tree_no FROM {p}lane WHERE lane_no = ?"
+
 GET_LANE_END = """
     SELECT floor, (SELECT max(place) FROM {p}message WHERE place BETWEEN ? AND ?)
     FROM {p}lane WHERE lane_no = ?"""

@@ -17,6 +17,7 @@ from leafward.core.errors import (
     StorageFull,
     StoreError,
 )
+from leafward.core.json import DecodeError
 from leafward.stores.contracts import Durability
 from leafward.stores.sql.operations import Operation
 
@@ -86,16 +87,24 @@ class Database:
         except StopIteration as stop:
             return stop.value
 
-    def found_durability(self, connection: sqlite3.Connection) -> Durability:
-        """Tell what a commit survives, from what SQLite and the file system say."""
-        synchronous: int = connection.execute("PRAGMA synchronous").fetchone()[0]
-        full = synchronous >= 2
-        return "power" if full and not _in_memory_file_system(self.path) else "process"
+    def found_durability(self) -> Durability:
+        """Tell what a commit survives, from what was asked for and from what the file system is."""
+        return "power" if self.durability == "power" and not _in_memory_file_system(self.path) else "process"
+
+    def translate(self, error: Exception) -> Exception:
+        """Return what the caller is to get: our word for a failure of the file, anything else as it is."""
+        if not isinstance(error, (sqlite3.Error, OSError, DecodeError)):
+            return error
+        ours = self.explain(error)
+        ours.__cause__ = error
+        return ours
 
     def explain(self, error: Exception) -> LeafwardError:
         """Say in our words what went wrong, and what to do."""
         if isinstance(error, LeafwardError):
             return error
+        if isinstance(error, DecodeError):
+            return CorruptStore(self.path, f"holds a message that is not JSON ({error})")
         code = getattr(error, "sqlite_errorcode", None)
         kind = None if code is None else code & 0xFF
         if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
@@ -145,5 +154,5 @@ def guarded(database: Database, work: Callable[[], T]) -> T:
     """Run blocking work; whatever SQLite or the system raises comes out as one of our errors."""
     try:
         return work()
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, DecodeError) as error:
         raise database.explain(error) from error

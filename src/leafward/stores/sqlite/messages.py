@@ -15,7 +15,7 @@ from leafward.stores.contracts import ChangeRecord, Cursor, Draft, PathPage, Sea
 from leafward.stores.signals import Signals
 from leafward.stores.sql import operations, reads
 from leafward.stores.sql.operations import Operation
-from leafward.stores.sqlite import index
+from leafward.stores.sqlite import index, searching
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.readers import Readers
 from leafward.stores.sqlite.watcher import Watcher
@@ -42,7 +42,7 @@ class SqliteMessages:
         # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
         try:
             return await self._writer.run(
-                lambda connection: self._database.run(connection, operation(*args, **options))
+                lambda connection: self._database.run(connection, operation(*args, **options)), size=size
             )
         finally:
             self._signals.notify(scope)
@@ -116,10 +116,10 @@ class SqliteMessages:
 
     async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         found, sound = await self._readers.run(
-            lambda connection: index.search(self._database, connection, where, query, only, limit)
+            lambda connection: searching.search(self._database, connection, where, query, only, limit)
         )
         if not sound:
-            await self._writer.run(lambda connection: self._database.run(connection, index.mark_damaged()))
+            self._writer.report_damage()
         return found
 
     async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:

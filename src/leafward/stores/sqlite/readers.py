@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from leafward.stores.guard import Guard
@@ -25,6 +26,9 @@ class Readers:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="leafward reader")
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        self._gate = threading.Condition()
+        self._reading = 0
+        self._closed_gate = False
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on what is committed now, and see nothing that is committed meanwhile."""
@@ -33,20 +37,33 @@ class Readers:
             self._pool, guarded, self._database, lambda: self._in_snapshot(work)
         )
 
-    async def run_unbound(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` on a connection without a transaction."""
-        self._guard.check()
-        return await self._guard.loop.run_in_executor(
-            self._pool, guarded, self._database, lambda: work(self._connection())
-        )
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Let no read begin, and give those that run a second to end."""
+        with self._gate:
+            self._closed_gate = True
+            self._gate.wait_for(lambda: self._reading == 0, timeout=1)
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._closed_gate = False
+                self._gate.notify_all()
 
     def _in_snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection()
-        connection.execute("BEGIN")
+        with self._gate:
+            self._gate.wait_for(lambda: not self._closed_gate)
+            self._reading += 1
         try:
+            connection.execute("BEGIN")
             return work(connection)
         finally:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            with self._gate:
+                self._reading -= 1
+                self._gate.notify_all()
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -55,8 +72,10 @@ class Readers:
             self._connections.append(connection)
         return connection
 
-    def close(self) -> None:
-        """Wait for running reads and close the connections."""
+    def stop(self) -> None:
+        """Wait for running reads."""
         self._pool.shutdown(wait=True)
+
+    def close(self) -> None:
         for connection in self._connections:
             connection.close()

@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from leafward.core.text import analyzer_version, index_tokens
-from leafward.stores.sql.schema import GET_META
-from leafward.stores.sqlite import index
-from leafward.stores.sqlite.connection import Database
+from leafward.stores.sql.operations import Operation
+from leafward.stores.sqlite import index, purge
+from leafward.stores.sqlite.connection import BUSY_TIMEOUT_S, Database
 from leafward.stores.sqlite.lock import WriterLock
+from leafward.stores.sqlite.readers import Readers
 
 CHECKPOINT_AFTER = 1000
 """Pages, about, after which the log is copied into the database even while more are coming. The log then starts again
 at its beginning, and overwriting it is faster than letting it grow."""
 CHECKPOINT_WHEN_IDLE = 100
+LARGEST_LOG = 16_000
+"""Pages of log after which reads are held up for a moment, for while one is open the log cannot start again."""
 PAGE = 4096
 INDEX_AFTER = 5000
 """Messages that may wait for the index before slices take turns with writes; a search reads those that wait."""
+PATIENCE_S = 0.002
+"""How long a write may have to wait for a slice that is still being prepared."""
+
+Slice = Callable[[], Operation[None]]
 
 
 class SqliteUpkeep:
-    """Decides what is due and does one slice of it, behind the lock that writers of all processes share."""
+    """Decides what is due and does one slice of it, behind the lock that writers of all processes share.
 
-    def __init__(self, database: Database, lock: WriterLock) -> None:
+    A slice is prepared on a thread of its own, which reads and cuts words, so that the writer only writes.
+    """
+
+    def __init__(self, database: Database, lock: WriterLock, readers: Readers) -> None:
         self._database = database
         self._lock = lock
+        self._readers = readers
         self._unindexed = 0
         self._uncopied = 0
         self._maybe_more = True
-        self._checked = False
-        self._warming: threading.Thread | None = None
+        self._damaged = False
+        self._rebuilt = False
+        self._unmerged = False
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="leafward indexer")
+        self._preparing: Future[Slice | None] | None = None
+        self._connection: sqlite3.Connection | None = None
 
-    def wrote(self, writes: int, rows: int, size: int) -> None:
-        self._unindexed += writes
-        self._uncopied += 2 * writes + rows + size // PAGE
+    def wrote(self, rows: int, size: int) -> None:
+        """Take note of a commit that changed so many rows, with so many bytes of content."""
+        self._unindexed += rows // 2
+        self._uncopied += 2 * rows + size // PAGE
         self._maybe_more = True
+
+    def report_damage(self) -> None:
+        """Have the index made anew."""
+        self._damaged = self._maybe_more = True
 
     def due(self, *, idle: bool) -> bool:
         if idle:
@@ -45,51 +64,85 @@ class SqliteUpkeep:
         return self._uncopied >= CHECKPOINT_AFTER or self._unindexed >= INDEX_AFTER
 
     def step(self, connection: sqlite3.Connection) -> None:
+        """Do one slice of what is due."""
         if self._uncopied >= CHECKPOINT_AFTER or not self._maybe_more:
-            self.checkpoint(connection, "PASSIVE")
-        elif self._warming is None or self._warming.is_alive():
-            self._warm_up()
-        elif not self._tidy(connection):
+            self._checkpoint(connection)
+        else:
+            before = connection.total_changes
+            self._tidy(connection)
+            self._uncopied += connection.total_changes - before
+
+    def stop(self) -> None:
+        """Wait for the slice that is being prepared."""
+        self._pool.shutdown(wait=True)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Copy the log into the database; never beside a writer, for SQLite before 3.51.3 can lose data then."""
+        with self._lock:
+            _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._uncopied = pages - copied if copied < pages - CHECKPOINT_AFTER else 0
+        if pages > LARGEST_LOG:
+            self._restart_log(connection)
+
+    def _restart_log(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA busy_timeout = 100")
+        try:
+            with self._readers.paused(), self._lock:
+                connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}")
+
+    def _tidy(self, connection: sqlite3.Connection) -> None:
+        """Write a slice of indexing or purging if one is ready, and see to the next."""
+        if self._preparing is None:
+            self._preparing = self._pool.submit(self._prepare)
+        try:
+            ready = self._preparing.result(PATIENCE_S)
+        except TimeoutError:
+            return
+        finally:
+            if self._preparing.done():
+                self._preparing = None
+        if ready is not None:
+            with self._unsynced(connection):
+                self._database.run(connection, ready())
+            self._unmerged = True
+        elif self._unmerged:
+            self._merge(connection)
+        else:
             self._maybe_more = False
             self._unindexed = 0
 
-    def _warm_up(self) -> None:
-        # Loading the stemmer takes longer than any slice, so no write shall wait for it.
-        if self._warming is None:
-            self._warming = threading.Thread(target=_load_analyzer, name="leafward warm-up", daemon=True)
-            self._warming.start()
-        self._warming.join(0.01)
+    def _prepare(self) -> Slice | None:
+        """Read what is next and make its tokens; runs on the indexer's thread."""
+        if self._connection is None:
+            self._connection = self._database.connect()
+        run, connection = self._database.run, self._connection
+        if self._damaged:
+            self._damaged = False
+            return index.rebuild
+        discarded = run(connection, purge.prepare())
+        if discarded:
+            return lambda: purge.apply(discarded)
+        found = run(connection, index.found_analyzer())
+        if found != index.analyzer_version():
+            # Where two versions of leafward share a file, each makes the index anew once, not in turns for ever.
+            again = found in (None, index.DAMAGED) or not self._rebuilt
+            self._rebuilt = True
+            return index.rebuild if again else None
+        queued = run(connection, index.prepare_slice(large=self._unindexed >= INDEX_AFTER))
+        return (lambda: index.apply_slice(queued)) if queued else None
 
-    def checkpoint(self, connection: sqlite3.Connection, mode: str) -> None:
-        """Copy the log into the database; never beside a writer, for SQLite before 3.51.3 can lose data then."""
-        with self._lock:
-            connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        self._uncopied = 0
-
-    def _tidy(self, connection: sqlite3.Connection) -> bool:
-        """Do a slice of indexing or purging, and tell whether there was anything to do."""
-        run, render = self._database.run, self._database.render
-        if connection.execute(render(index.ANY_DISCARDED)).fetchall():
-            with self._unsynced(connection):
-                run(connection, index.purge_slice())
-            return True
-        if not connection.execute(render(index.ANY_QUEUED)).fetchall() and self._checked:
-            return False
-        if not self._is_current(connection):
-            with self._unsynced(connection):
-                run(connection, index.rebuild())
-        self._checked = True
-        # Tokens are made before the lock is taken, for that is most of the work.
-        prepared = run(connection, index.prepare_slice())
-        if prepared:
-            with self._unsynced(connection):
-                if self._is_current(connection):
-                    run(connection, index.index_slice(prepared))
-        return bool(prepared)
-
-    def _is_current(self, connection: sqlite3.Connection) -> bool:
-        rows = connection.execute(self._database.render(GET_META), (index.ANALYZER,)).fetchall()
-        return bool(rows) and rows[0][0] == analyzer_version()
+    def _merge(self, connection: sqlite3.Connection) -> None:
+        """Join the index's segments a little, which makes it smaller and searches faster, until there is one."""
+        before = connection.total_changes
+        with self._unsynced(connection):
+            self._database.run(connection, index.merge())
+        self._unmerged = connection.total_changes - before > 1
 
     @contextmanager
     def _unsynced(self, connection: sqlite3.Connection) -> Generator[None]:
@@ -108,8 +161,3 @@ class SqliteUpkeep:
                     raise
             finally:
                 connection.execute(f"PRAGMA synchronous = {synchronous}")
-
-
-def _load_analyzer() -> None:
-    analyzer_version()
-    index_tokens("warm up 预热")

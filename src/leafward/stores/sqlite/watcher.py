@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import NamedTuple
 
 from leafward.core.errors import StoreError
 from leafward.core.ids import Scope
@@ -17,6 +19,14 @@ from leafward.stores.sqlite.readers import Readers
 POLL_S = 0.05
 
 
+class Look(NamedTuple):
+    """What one look found: SQLite's count of commits, and if it had moved, the versions of awaited sessions."""
+
+    connection: sqlite3.Connection
+    commits: int
+    versions: dict[Scope, int] | None
+
+
 class Watcher:
     """Looks at the file every so often while somebody waits, once for all who do; our own commits need no look."""
 
@@ -25,8 +35,7 @@ class Watcher:
         self._readers = readers
         self._signals = signals
         self._waiting = 0
-        self._commits: dict[sqlite3.Connection, int] = {}
-        self._versions: dict[Scope, int] = {}
+        self._task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
@@ -38,28 +47,34 @@ class Watcher:
             yield
         finally:
             self._waiting -= 1
-            if self._waiting == 0:
+            if self._waiting == 0 and self._task is not None:
                 self._task.cancel()
+                self._task = None
 
     async def _watch(self) -> None:
+        commits: dict[sqlite3.Connection, int] = {}
+        versions: dict[Scope, int] = {}
         while True:
             await asyncio.sleep(POLL_S)
             try:
-                for scope in await self._readers.run(self._changed):
-                    self._signals.notify(scope)
+                look = await self._readers.run(partial(self._look, commits))
             except StoreError:
                 # Those who wait read for themselves, and are told.
                 self._signals.notify_all()
+                continue
+            commits[look.connection] = look.commits
+            if look.versions is not None:
+                for scope in look.versions:
+                    if look.versions[scope] != versions.get(scope):
+                        self._signals.notify(scope)
+                versions = look.versions
 
-    def _changed(self, connection: sqlite3.Connection) -> list[Scope]:
-        """Return the sessions that somebody waits for and that are not as they were at the last look."""
+    def _look(self, commits: dict[sqlite3.Connection, int], connection: sqlite3.Connection) -> Look:
         # SQLite's number means something only beside an earlier one of the same connection.
-        commits: int = connection.execute("PRAGMA data_version").fetchone()[0]
-        if commits == self._commits.get(connection):
-            return []
-        self._commits[connection] = commits
-        before = self._versions
-        self._versions = {
-            scope: self._database.run(connection, reads.version(scope)) for scope in self._signals.awaited()
-        }
-        return [scope for scope, version in self._versions.items() if version != before.get(scope)]
+        count: int = connection.execute("PRAGMA data_version").fetchone()[0]
+        if count == commits.get(connection):
+            return Look(connection, count, None)
+        awaited = self._signals.awaited()
+        return Look(
+            connection, count, {scope: self._database.run(connection, reads.version(scope)) for scope in awaited}
+        )

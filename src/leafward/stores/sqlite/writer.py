@@ -7,6 +7,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from leafward.core.errors import OutcomeUnknown, StoreError
@@ -27,8 +28,12 @@ BREATH_S = 0.001
 class Upkeep(Protocol):
     """Work that can wait, in slices short enough for a write to wait for."""
 
-    def wrote(self, writes: int, rows: int, size: int) -> None:
-        """Take note of what was just committed: how many writes, changed rows, and bytes of content."""
+    def wrote(self, rows: int, size: int) -> None:
+        """Take note of a commit that changed so many rows, with so many bytes of content."""
+        ...
+
+    def report_damage(self) -> None:
+        """Have the index made anew."""
         ...
 
     def due(self, *, idle: bool) -> bool:
@@ -38,6 +43,13 @@ class Upkeep(Protocol):
     def step(self, connection: sqlite3.Connection) -> None:
         """Do one slice."""
         ...
+
+
+class _Signal(Enum):
+    """What the thread is told beside writes."""
+
+    STOP = "stop"
+    WAKE = "wake"
 
 
 class Pending(Generic[T]):
@@ -82,8 +94,8 @@ class Writer:
         self._guard = guard
         self._lock = lock
         self._upkeep = upkeep
-        self._queue: queue.SimpleQueue[Pending[Any] | None] = queue.SimpleQueue()
-        self._broken: StoreError | None = None
+        self._queue: queue.SimpleQueue[Pending[Any] | _Signal] = queue.SimpleQueue()
+        self._broken = False
         self._setback: Exception | None = None
         self._connection: sqlite3.Connection
         self._thread = threading.Thread(target=self._serve, name=f"leafward {database.path}", daemon=True)
@@ -123,9 +135,14 @@ class Writer:
                 raise self._database.explain(self._setback) from self._setback
             await asyncio.sleep(0.005)
 
+    def report_damage(self) -> None:
+        """Have the search index made anew, soon."""
+        self._upkeep.report_damage()
+        self._queue.put(_Signal.WAKE)
+
     def stop(self) -> None:
         """End the thread after all that waits is written; the connection is then free to close."""
-        self._queue.put(None)
+        self._queue.put(_Signal.STOP)
         self._thread.join()
 
     def _serve(self) -> None:
@@ -146,15 +163,17 @@ class Writer:
         """Wait for writes; give those that wait together, and whether to go on after them."""
         batch: list[Pending[Any]] = []
         try:
-            first = self._queue.get(timeout=patience)
-            while first is not None:
-                batch.append(first)
+            item = self._queue.get(timeout=patience)
+            while True:
+                if isinstance(item, Pending):
+                    batch.append(item)
+                elif item is _Signal.STOP:
+                    return batch, False
                 if len(batch) == MOST_IN_ONE_COMMIT:
                     return batch, True
-                first = self._queue.get_nowait()
+                item = self._queue.get_nowait()
         except queue.Empty:
             return batch, True
-        return batch, False
 
     def _step(self) -> None:
         try:
@@ -163,6 +182,7 @@ class Writer:
             # Nothing anybody waits for: what could not be indexed stays in the queue that searches read as well.
             # The next write tries again, and settle() tells.
             self._setback = error
+            self._broken = self._broken or isinstance(self._database.explain(error), OutcomeUnknown)
 
     def _commit(self, batch: list[Pending[Any]]) -> None:
         changed = self._connection.total_changes
@@ -173,41 +193,38 @@ class Writer:
                 if claimed:
                     self._write(claimed)
         except Exception as error:  # noqa: BLE001  (whatever went wrong, whoever waits is told and the thread goes on)
-            reason = self._database.explain(error)
-            reason.__cause__ = error
             claimed += [pending for pending in batch if pending.claim()]
-            for pending in claimed:
-                pending.error = reason
+            self._fail(claimed, error)
         try:
             self._guard.loop.call_soon_threadsafe(_settle_all, claimed)
         except RuntimeError:
             # The loop was closed while the write went on; it is stored, and nobody waits for it.
             return
         rows = self._connection.total_changes - changed
-        self._upkeep.wrote(len(claimed), rows, sum(pending.size for pending in claimed))
+        self._upkeep.wrote(rows, sum(pending.size for pending in claimed))
 
     def _write(self, claimed: list[Pending[Any]]) -> None:
-        if self._broken is not None:
-            for pending in claimed:
-                pending.error = self._broken
-            return
         try:
+            if self._broken:
+                raise StoreError(f"{self._database.path} could not be made durable: close it and open it again")
             self._transaction(claimed)
-        except sqlite3.Error as error:
-            reason = self._database.explain(error)
-            if isinstance(reason, OutcomeUnknown):
-                # After a failed fsync the kernel may forget what it could not write: nothing that
-                # follows in the log could be relied on.
-                self._broken = StoreError(
-                    f"{self._database.path} could not be made durable: close it and open it again"
-                )
-            elif len(claimed) > 1:
+        except (sqlite3.Error, StoreError) as error:
+            # After a failed fsync the kernel may forget what it could not write:
+            # nothing that follows in the log could be relied on.
+            lost = isinstance(self._database.explain(error), OutcomeUnknown)
+            self._broken = self._broken or lost
+            if len(claimed) > 1 and not lost:
                 for pending in claimed:
                     self._write([pending])
-                return
-            reason.__cause__ = error
-            for pending in claimed:
-                pending.error = reason
+            else:
+                self._fail(claimed, error)
+
+    def _fail(self, claimed: list[Pending[Any]], error: Exception) -> None:
+        for pending in claimed:
+            # One error each: raised ones grow a traceback.
+            pending.error = self._database.explain(error)
+            if pending.error is not error:
+                pending.error.__cause__ = error
 
     def _transaction(self, claimed: list[Pending[Any]]) -> None:
         """Run the writes and commit, or raise with none of them done."""
@@ -227,7 +244,7 @@ class Writer:
             raise
         except Exception as error:  # noqa: BLE001  (handed to whoever waits)
             connection.execute("ROLLBACK")
-            claimed[0].error = error
+            claimed[0].error = self._database.translate(error)
 
     def _attempt(self, connection: sqlite3.Connection, pending: Pending[Any]) -> None:
         connection.execute("SAVEPOINT write")
@@ -237,9 +254,7 @@ class Writer:
             if not connection.in_transaction:
                 raise
             connection.execute("ROLLBACK TO write")
-            pending.error = self._database.explain(error) if isinstance(error, sqlite3.Error) else error
-            if pending.error is not error:
-                pending.error.__cause__ = error
+            pending.error = self._database.translate(error)
         connection.execute("RELEASE write")
 
 
