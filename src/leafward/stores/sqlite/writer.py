@@ -128,7 +128,9 @@ class Writer:
                 continue
 
     async def settle(self) -> None:
-        """Return once there is no background work left; raise what stopped it."""
+        """Try what stopped before again, and return once there is no background work left; raise what stops it."""
+        self._setback = None
+        self._queue.put(_Signal.WAKE)
         while self._upkeep.due(idle=True):
             self._guard.check()
             if self._setback is not None:
@@ -150,8 +152,8 @@ class Writer:
         while True:
             batch, running = self._take(patience)
             if batch:
-                self._commit(batch)
                 self._setback = None
+                self._commit(batch)
             if not running:
                 return
             if self._setback is None and self._upkeep.due(idle=not batch):

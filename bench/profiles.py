@@ -1,0 +1,87 @@
+"""How much is measured: a quick look, or the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Sizes and repetitions of every workload; times are seconds."""
+
+    name: str
+    sizes: tuple[int, ...]
+    append_rounds: int
+    appends: int
+    read_rounds: int
+    resume_rounds: int
+    peer_resume_rounds: int
+    fill_cap: float
+    batch_budget: float
+    warm_budget: float
+    sessions: int
+    spread_rounds: int
+    spread_budget: float
+    search_sessions: int
+    search_each: int
+    search_rounds: int
+    import_size: int
+    wait_budget: float
+    branch_sizes: tuple[int, ...]
+    branch_rounds: int
+    import_rounds: int
+    disk_sizes: tuple[int, ...]
+    disk_cap: float
+
+
+FULL = Profile(
+    name="full",
+    sizes=(10, 100, 1_000, 10_000, 100_000),
+    append_rounds=15,
+    appends=20,
+    read_rounds=7,
+    resume_rounds=11,
+    peer_resume_rounds=3,
+    fill_cap=30,
+    batch_budget=0.5,
+    warm_budget=1.0,
+    sessions=1_000,
+    spread_rounds=3,
+    spread_budget=10,
+    search_sessions=100,
+    search_each=1_000,
+    search_rounds=9,
+    import_size=5_000,
+    wait_budget=5,
+    branch_sizes=(1_000, 10_000),
+    branch_rounds=7,
+    import_rounds=7,
+    disk_sizes=(1_000, 10_000),
+    disk_cap=25,
+)
+
+QUICK = Profile(
+    name="quick",
+    sizes=(10, 100, 1_000, 10_000),
+    append_rounds=6,
+    appends=12,
+    read_rounds=3,
+    resume_rounds=5,
+    peer_resume_rounds=1,
+    fill_cap=3,
+    batch_budget=0.2,
+    warm_budget=0.5,
+    sessions=100,
+    spread_rounds=1,
+    spread_budget=1,
+    search_sessions=20,
+    search_each=500,
+    search_rounds=5,
+    import_size=2_000,
+    wait_budget=2,
+    branch_sizes=(1_000,),
+    branch_rounds=3,
+    import_rounds=3,
+    disk_sizes=(1_000,),
+    disk_cap=5,
+)

@@ -1,0 +1,139 @@
+"""Measures leafward beside the raw limit and beside its peers, and writes bench/RESULTS.md.
+
+python bench/run.py                  everything, about a quarter of an hour
+python bench/run.py --quick          a look in two to four minutes, printed
+python bench/run.py --only W1,W5     some workloads, printed
+python bench/run.py --million        a store of 1,000,000 messages, written to bench/MILLION.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import footprint
+import ladder
+import million
+import plot
+import report
+import searching
+import writers
+from contenders import HERE, PEERS, ContenderFailed, install
+from profiles import FULL, QUICK
+from setting import Setting
+
+LADDER = frozenset({"W1", "W2", "W3"})
+OTHERS: dict[str, Callable[[Setting], None]] = {
+    "W4": writers.run,
+    "W5": searching.run,
+    "W6": footprint.branch,
+    "W7": footprint.imports,
+    "W8": footprint.disk,
+}
+PLOT = "plot.svg"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    parser.add_argument("--only", metavar="W1,W3", default="", help="only these workloads")
+    parser.add_argument("--no-peers", action="store_true", help="only leafward and the raw limits")
+    parser.add_argument("--million", action="store_true", help="only the store of 1,000,000 messages")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write the report here")
+    arguments = parser.parse_args()
+    arguments.only = frozenset(arguments.only.upper().split(",")) - {""}
+    unknown = arguments.only - LADDER - OTHERS.keys()
+    if unknown:
+        parser.error(f"no such workload: {', '.join(sorted(unknown))}")
+    if arguments.out is not None and not arguments.out.parent.is_dir():
+        parser.error(f"no such directory: {arguments.out.parent}")
+    return arguments
+
+
+def _peers(setting: Setting) -> None:
+    """Install the peers and note their versions, or that they are missing."""
+    for peer in PEERS:
+        setting.log(f"environment of {peer.title}")
+        try:
+            contender = install(peer)
+        except ContenderFailed as failure:
+            setting.log(f"  not available: {failure.text}")
+            setting.absent.append(peer.title)
+        else:
+            setting.peers.append(contender)
+
+
+def _measure(setting: Setting, only: frozenset[str]) -> None:
+    wanted = only or LADDER | OTHERS.keys()
+    if wanted & LADDER:
+        ladder.run(setting, wanted & LADDER)
+    for name, workload in OTHERS.items():
+        if name in wanted:
+            workload(setting)
+
+
+def _write(setting: Setting, out: Path, title: str) -> None:
+    picture = None
+    if setting.curves:
+        picture = PLOT
+        (out.parent / PLOT).write_text(plot.draw(setting.curves, setting.order), encoding="utf-8")
+    out.write_text(report.write(setting, title=title, plot=picture), encoding="utf-8")
+    setting.log(f"wrote {out.name}")
+
+
+def main() -> None:
+    """Run what was asked for."""
+    arguments = _arguments()
+    begin = time.monotonic()
+
+    def log(text: str) -> None:
+        print(f"[{time.monotonic() - begin:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    # Not the system's temporary directory: that may be memory, where fsync costs nothing.
+    home = HERE / ".work"
+    home.mkdir(exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=home))
+    setting = Setting(QUICK if arguments.quick else FULL, [], work, log)
+    try:
+        if arguments.million:
+            million.run(setting, sessions=_million_sessions(arguments))
+        else:
+            if not arguments.no_peers:
+                _peers(setting)
+            _measure(setting, arguments.only)
+        _finish(setting, arguments)
+    except ContenderFailed:
+        for line in (work / "stderr.log").read_text(errors="replace").splitlines()[-20:]:
+            log(f"  {line}")
+        raise
+    finally:
+        shutil.rmtree(work)
+
+
+def _million_sessions(arguments: argparse.Namespace) -> int:
+    return 100 if arguments.quick else 1_000
+
+
+def _finish(setting: Setting, arguments: argparse.Namespace) -> None:
+    """Write the report of a whole run to its place, print that of a partial one."""
+    title = "Benchmark results"
+    if arguments.million:
+        title = f"A store of {_million_sessions(arguments) * million.EACH:,} messages"
+    out: Path | None = arguments.out
+    if out is None and arguments.million and not arguments.quick:
+        out = HERE / "MILLION.md"
+    if out is None and not (arguments.quick or arguments.only or arguments.no_peers or arguments.million):
+        out = HERE / "RESULTS.md"
+    if out is None:
+        print(report.write(setting, title=title, plot=None))
+    else:
+        _write(setting, out, title)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The targets, and whether the run met them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tables import times
+
+Facts = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise: the fact it is judged by, how that is written, and the bound."""
+
+    workload: str
+    promise: str
+    fact: str
+    met: Callable[[float], bool]
+    text: Callable[[float], str]
+
+
+def _at_most(bound: float) -> Callable[[float], bool]:
+    return lambda value: value <= bound
+
+
+def _at_least(bound: float) -> Callable[[float], bool]:
+    return lambda value: value >= bound
+
+
+def _plain(unit: str) -> Callable[[float], str]:
+    return lambda value: f"{value:,.2f}{unit}" if value % 1 else f"{value:,.0f}{unit}"
+
+
+# Rounds differ by this much on a quiet machine, so a smaller change with N is no growth.
+FLAT = 0.05
+EVEN = 1.25
+
+TARGETS = (
+    Target("W1", "must: append at most 1.6x raw", "append ratio", _at_most(1.6), times),
+    Target("W1", "aim: append at most 1.3x raw", "append ratio", _at_most(1.3), times),
+    Target("W1", "must, at every N: at most 1.6x raw", "append worst ratio", _at_most(1.6), times),
+    Target("W1", f"flat from N = 100 on: growth at most {FLAT}", "append growth", _at_most(FLAT), _plain("")),
+    Target(
+        "W1",
+        f"flat: ratio at the largest N over that at 100, at most {EVEN}x",
+        "append last to first",
+        _at_most(EVEN),
+        times,
+    ),
+    Target("W1", "at most 0.7x of the best durable peer, at every N", "append to best peer", _at_most(0.7), times),
+    Target("W1", "must: 8 tasks at least 1.6x the raw rate", "together ratio", _at_least(1.6), times),
+    Target("W1", "aim: 8 tasks at least 3x the raw rate", "together ratio", _at_least(3), times),
+    Target("W2", "full history at most 1.15x raw, at every N", "history ratio", _at_most(1.15), times),
+    Target("W3", "cold resume at most 1.3x raw, at every N", "resume ratio", _at_most(1.3), times),
+    Target(
+        "W3",
+        f"flat: ratio at the largest N over that at 1,000, at most {EVEN}x",
+        "resume last to first",
+        _at_most(EVEN),
+        times,
+    ),
+    Target("W4", "no errors", "writers errors", _at_most(0), _plain("")),
+    Target(
+        "W4",
+        "no writer below a quarter of the fair share",
+        "writers least share",
+        _at_least(0.25),
+        _plain(""),
+    ),
+    Target("W4", "at least the rate of every durable peer", "writers over best peer", _at_least(1), times),
+    Target("W5", "first page at most 2x FTS5, every query and scope", "search worst ratio", _at_most(2), times),
+    Target("W5", "nothing missed right after an import", "pending missed", _at_most(0), _plain("")),
+    Target("W5", "then the time of one scan: at most 2x raw read of it", "pending ratio", _at_most(2), times),
+    Target(
+        "W5",
+        "the index delays 99 of 100 appends by at most 5 ms",
+        "index hold ms",
+        _at_most(5),
+        _plain(" ms"),
+    ),
+    Target("W5", "nor the longest by more than 10 ms", "index longest ms", _at_most(10), _plain(" ms")),
+    Target("W6", "a branch is one row: at most 2x one raw append", "branch ratio", _at_most(2), times),
+    Target(
+        "W6",
+        f"O(1): ratio at 10,000 over that at 1,000, at most {EVEN}x",
+        "branch last to first",
+        _at_most(EVEN),
+        times,
+    ),
+    Target("W7", "import at most 60 ms over asyncio", "import ms", _at_most(60), _plain(" ms")),
+    Target("W7", "no driver, HTTP or pydantic loaded", "import heavy", _at_most(0), _plain("")),
+    Target(
+        "W8",
+        "at most 1,700 bytes per message, index included, at every N",
+        "bytes per message",
+        _at_most(1_700),
+        _plain(""),
+    ),
+    Target("1M", "append at most 1.6x raw in the large store", "million append ratio", _at_most(1.6), times),
+    Target("1M", f"append at most {EVEN}x of the small store's", "million W1 over small", _at_most(EVEN), times),
+    Target(
+        "1M",
+        f"cold resume at most {EVEN}x of the small store's",
+        "million W3 over small",
+        _at_most(EVEN),
+        times,
+    ),
+)
+
+
+def judged(facts: Facts) -> list[tuple[str, str, str, str]]:
+    """Return workload, promise, measured value and verdict of every target the run has a fact for."""
+    rows: list[tuple[str, str, str, str]] = []
+    for target in TARGETS:
+        if target.fact in facts:
+            value = facts[target.fact]
+            verdict = "met" if target.met(value) else "**MISSED**"
+            rows.append((target.workload, target.promise, target.text(value), verdict))
+    return rows
