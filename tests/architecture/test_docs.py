@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
 import pytest
 
+from leafward import Session, open_store, user
 from leafward.cli import main
+from leafward.stores.sqlite import SqliteStore
 from tools.doc_steps import Step, UnexplainedSkip, steps_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -136,3 +141,29 @@ def test_the_runner_reports_a_block_that_fails(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert f'"{page}", line 5' in done.stderr
+
+
+def test_the_format_page_names_every_table_and_column(tmp_path: Path) -> None:
+    page = (ROOT / "docs/formats/sqlite.md").read_text(encoding="utf-8")
+
+    async def make() -> None:
+        async with open_store(f"sqlite:///{tmp_path}/x.db") as store:
+            assert isinstance(store, SqliteStore)
+            await Session(store).append_message(user("hi"))
+            await store.settle()
+
+    asyncio.run(make())
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        tables = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if name.startswith("leafward_") and not name.startswith("leafward_search_")
+        ]
+        missing = [
+            f"{table}.{column[1]}"
+            for table in tables
+            for column in database.execute(f"PRAGMA table_info({table})")
+            if f"`{column[1]}`"
+            not in page.partition(f"**`{table.removeprefix('leafward_')}`**")[2].partition("\n**`")[0]
+        ]
+    assert missing == []

@@ -15,7 +15,6 @@ from leafward.testing.content import EXACT_TEXTS
 from leafward.testing.ids import HOSTILE_IDS
 
 if TYPE_CHECKING:
-
     from leafward.stores import Store
 
 Reopen = Callable[[], "Awaitable[Store]"]

@@ -126,6 +126,7 @@ class _Lifetime:
 
         refused = [result for result in results if isinstance(result, BaseException)]
         assert [error for error in refused if not isinstance(error, StoreError)] == []
+        assert len(refused) < len(writes), "the first of them had begun"
 
     async def test_a_waiting_subscriber_ends_when_the_store_closes(self, store: Store) -> None:
         session = Session(store, "s")
@@ -161,15 +162,6 @@ class _Lifetime:
         assert await session.get_history() == [stored]
         await session.append_message(user("and on"))
 
-    async def test_a_forked_child_that_ends_leaves_the_store_alone(self, store: Store) -> None:
-        session = Session(store, "s")
-        await session.append_message(user("before", id="before"))
-
-        assert _in_a_forked_child(lambda: "ended") == "ended"
-
-        await session.append_message(user("after", id="after"))
-        assert [m.id for m in await session.get_history()] == ["before", "after"]
-
 
 class _Cancelling:
     """A write that its caller gave up on."""
@@ -198,18 +190,6 @@ class _Cancelling:
 
         history = await session.get_history()
         assert [await session.get_parent(m.id) for m in history] == [None, *history[:-1]]
-
-    async def test_a_write_cancelled_before_it_began_leaves_nothing(self, store: Store) -> None:
-        session = Session(store, "s")
-        version = await session.get_version()
-        writing = asyncio.ensure_future(session.append_message(user("never", id="never")))
-
-        writing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-
-        assert await session.get_message("never") is None
-        assert await session.get_version() == version
 
     async def test_one_cancelled_write_does_not_disturb_the_others(self, store: Store) -> None:
         session = Session(store, "s")
