@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,10 @@ class TestItsFile:
     async def test_a_url_without_a_file_is_refused(self, url: str) -> None:
         with pytest.raises(ConfigurationError):
             await open_store(url)
+
+    async def test_a_path_that_no_file_can_have_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError):
+            await open_store("sqlite:///\ud800.db")
 
     async def test_a_directory_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="directory"):
@@ -225,6 +231,92 @@ asyncio.run(main())
         assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
+class TestForks:
+    def test_a_child_forked_from_a_busy_parent_can_open_the_file_anew(self, path: Path) -> None:
+        program = f"""
+import asyncio, os, sys, warnings
+from leafward import Session, open_store, user
+warnings.simplefilter("ignore")
+async def anew(n):
+    async with open_store("sqlite:///{path}") as store:
+        await Session(store, f"child {{n}}").append_message(user("hi"))
+        await Session(store, "parent").get_history()
+async def main():
+    async with open_store("sqlite:///{path}") as store:
+        session = Session(store, "parent")
+        writes = [asyncio.ensure_future(session.append_message(user("x" * 100_000))) for _ in range(200)]
+        reads = [asyncio.ensure_future(session.get_history()) for _ in range(20)]
+        children = []
+        for n in range(6):
+            await asyncio.sleep(0.01)
+            child = os.fork()
+            if child == 0:
+                asyncio._set_running_loop(None)
+                try:
+                    asyncio.run(anew(n))
+                    os._exit(0)
+                except BaseException as error:
+                    print("child:", repr(error), flush=True)
+                    os._exit(1)
+            children.append(child)
+        codes = [os.waitpid(child, 0)[1] for child in children]
+        await asyncio.gather(*writes, *reads)
+        print(codes, len(await session.get_history()))
+asyncio.run(main())
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+        assert done.stdout.strip() == "[0, 0, 0, 0, 0, 0] 200", done.stdout + done.stderr
+
+
+class TestOthersOnTheFile:
+    async def test_a_file_that_was_removed_takes_no_more_writes(self, store: SqliteStore, path: Path) -> None:
+        session = Session(store)
+        await session.append_message(user("safe"))
+        for file in path.parent.iterdir():
+            file.unlink()
+        with pytest.raises(StoreError, match="removed or replaced"):
+            await session.append_message(user("would be lost"))
+        assert not path.exists()
+
+    async def test_a_locked_file_fails_all_that_waited_together(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("leafward.stores.sqlite.connection.BUSY_TIMEOUT_S", 0.5)
+        async with open_store(f"sqlite:///{path}") as store:
+            outside = sqlite3.connect(path, isolation_level=None)
+            outside.execute("BEGIN IMMEDIATE")
+            async with asyncio.timeout(10):
+                writes = [asyncio.ensure_future(Session(store).append_message(user(f"m{n}"))) for n in range(20)]
+                results = await asyncio.gather(*writes, return_exceptions=True)
+            assert {type(result) for result in results} == {StoreError}
+            outside.execute("ROLLBACK")
+            outside.close()
+            await Session(store).append_message(user("free again"))
+
+    async def test_a_write_that_waits_for_a_locked_file_can_be_given_up(self, store: SqliteStore, path: Path) -> None:
+        outside = sqlite3.connect(path, isolation_level=None)
+        outside.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await Session(store).append_message(user("given up"))
+        outside.execute("ROLLBACK")
+        outside.close()
+        assert await Session(store).get_history() == []
+
+    async def test_dropped_stores_let_go_of_their_threads_and_files(self, path: Path) -> None:
+        async def drop() -> None:
+            for _ in range(5):
+                await open_store(f"sqlite:///{path}")
+                gc.collect()
+
+        before = threading.active_count()
+        with pytest.warns(ResourceWarning):
+            await drop()
+        async with asyncio.timeout(20):
+            while threading.active_count() > before + 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
 class TestTheLog:
     def log_size(self, path: Path) -> int:
         return (path.parent / f"{path.name}-wal").stat().st_size
@@ -297,9 +389,3 @@ asyncio.run(main())
             await Session(store).append_message(user("not stuck"))
         done.stdout.close()
         await asyncio.to_thread(done.wait)
-
-    async def test_an_unclosed_store_warns(self, path: Path) -> None:
-        store = await open_store(f"sqlite:///{path}")
-        with pytest.warns(ResourceWarning, match="not closed"):
-            store.__del__()  # type: ignore[attr-defined]
-        await store.close()

@@ -29,6 +29,7 @@ from leafward.stores.sqlite.setup import migrate
 class TestMigration:
     def database(self, path: Path) -> tuple[Database, sqlite3.Connection]:
         database = Database(str(path), "power", "t_")
+        path.touch()
         return database, database.connect()
 
     def test_an_old_file_gets_only_the_steps_it_lacks(self, path: Path) -> None:

@@ -13,6 +13,8 @@ _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 
 DecodeError = msgspec.DecodeError
 decode = msgspec.json.Decoder().decode
+decode_body = msgspec.json.Decoder(dict[str, Any]).decode
+"""Decodes what a store keeps of a message, and refuses what is not an object."""
 encode = msgspec.json.Encoder().encode
 
 

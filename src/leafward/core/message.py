@@ -65,6 +65,8 @@ class Message:
             raise ValueError(f"a message's role is a non-empty string, not {role!r}")
         body: dict[str, Any] = {"parts": _checked_parts(plain, parts)}
         for key, value in rest.items():
+            if key in _ENVELOPE:
+                raise ValueError(f"a message has no second {key!r}")
             if key not in ("name", "metadata"):
                 body[plain.key(key)] = plain.copy(value)
             elif value is not None:
@@ -162,6 +164,8 @@ class Message:
         Raises:
             InvalidId, ValueError: as the constructor.
         """
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"a message's dict is needed, not {type(data).__name__}")
         rest = {key: value for key, value in data.items() if key not in ("id", "role", "parts", "createdAt")}
         role, created = data.get("role"), data.get("createdAt")
         at = None if created is None else parse_micros(created)

@@ -15,9 +15,15 @@ def to_micros(moment: datetime) -> int:
     Raises:
         ValueError: the datetime has no time zone.
     """
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"a time is a datetime, not {moment!r}")
     if moment.tzinfo is None or moment.utcoffset() is None:
         raise ValueError(f"{moment!r} has no time zone: give an aware datetime, e.g. datetime.now(timezone.utc)")
-    return (moment - _EPOCH) // _MICROSECOND
+    try:
+        # In UTC it must still be a year from 1 to 9999, or it could not be given back.
+        return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    except OverflowError:
+        raise ValueError(f"{moment!r} lies outside the years 1 to 9999 in UTC") from None
 
 
 def from_micros(micros: int) -> datetime:

@@ -83,12 +83,24 @@ def preview(message: Message) -> str:
 def _parents(places: Iterable[int], origins: Mapping[int, int | None]) -> dict[int, int | None]:
     ordered = sorted(places)
 
+    above_lane: dict[int, int | None] = {}
+
     def nearest(place: int | None) -> int | None:
+        emptied: list[int] = []
+        found: int | None = None
         while place is not None:
+            lane = lane_of(place)
             index = bisect_right(ordered, place) - 1
-            if index >= 0 and ordered[index] > before_first(lane_of(place)):
-                return ordered[index]
-            place = origins[lane_of(place)]
-        return None
+            if index >= 0 and ordered[index] > before_first(lane):
+                found = ordered[index]
+                break
+            if lane in above_lane:
+                found = above_lane[lane]
+                break
+            emptied.append(lane)
+            place = origins[lane]
+        # Many lanes may hang below the same emptied ones: each is walked through once.
+        above_lane.update(dict.fromkeys(emptied, found))
+        return found
 
     return {place: nearest(place - 1) for place in ordered}

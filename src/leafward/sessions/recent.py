@@ -33,8 +33,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("max_messages", "max_tokens", "max_bytes"):
             limit: int | None = getattr(self, name)
-            if limit is not None and limit < 0:
-                raise ValueError(f"{name} is at least 0, not {limit}")
+            if limit is not None and (not isinstance(limit, int) or limit < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"{name} is a whole number of at least 0, not {limit!r}")
 
     def hold(self, messages: int, tokens: int, size: int) -> bool:
         return (

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from leafward.core.errors import InvalidId, MessageNotFound, MessageTooLarge
+from leafward.core.errors import ConfigurationError, InvalidId, MessageNotFound, MessageTooLarge
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.json import Plain, encode
 from leafward.core.message import Dumpable, Message, as_message, wire_size
@@ -45,6 +45,10 @@ class Session:
         agent_id: str = "default",
     ) -> None:
         self._scope = Scope.of(session_id, user_id=user_id, agent_id=agent_id)
+        if not hasattr(store, "messages"):
+            raise ConfigurationError(
+                f"a Session needs an open store, not {store!r}: await open_store(...), or enter it"
+            )
         self._store = store
         self._messages = store.messages
 
@@ -114,7 +118,10 @@ class Session:
         """
         if isinstance(message_ids, str):
             raise ValueError("delete_messages takes a list of ids: a string would be read as one id per character")
-        return await self._messages.delete(self._scope, [one for one in message_ids if refusal(one) is None])
+        ids = list(message_ids)
+        if not all(isinstance(one, str) for one in ids):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("delete_messages takes ids, which are strings")
+        return await self._messages.delete(self._scope, [one for one in ids if refusal(one) is None])
 
     async def clear_messages(self) -> None:
         """Remove all messages and labels."""
@@ -218,7 +225,11 @@ class Session:
 
         if limit < 0:
             raise ValueError(f"limit is at least 0, not {limit}")
-        only = SearchFilter(role, since and to_micros(since), until and to_micros(until))
+        if role is not None and refusal(role) is not None:
+            return []
+        only = SearchFilter(
+            role, None if since is None else to_micros(since), None if until is None else to_micros(until)
+        )
         return await self._messages.search(self._scope, parse_query(query), only=only, limit=limit)
 
     async def get_version(self) -> int:
@@ -261,7 +272,7 @@ def _optional(message_id: str | None) -> str | None:
 
 
 def _parent(parent_id: ParentId) -> ParentId:
-    if isinstance(parent_id, str) and refusal(parent_id) is not None:
+    if parent_id is not None and parent_id is not LATEST_LEAF and refusal(parent_id) is not None:
         # Not found, but only if the parent is needed: for a known id it is not. No id starts with a NUL.
         return "\0" + ascii(parent_id)
     return parent_id

@@ -26,10 +26,12 @@ Durability = Literal["none", "process", "power"]
 """What a finished write survives: nothing, the end of the process, or a power cut."""
 
 
-def check_durability(wanted: str) -> None:
-    """Raise unless `wanted` is a level that can be asked for."""
-    if wanted not in ("power", "process"):
-        raise ConfigurationError(f"durability is 'power' or 'process', not {wanted!r}")
+def check_options(durability: str, max_message_bytes: int) -> None:
+    """Raise unless these can be asked for."""
+    if durability not in ("power", "process"):
+        raise ConfigurationError(f"durability is 'power' or 'process', not {durability!r}")
+    if not isinstance(max_message_bytes, int) or max_message_bytes < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"max_message_bytes is a number of bytes, not {max_message_bytes!r}")
 
 
 ChangeKind = Literal["append", "update", "delete", "clear", "checkout", "label"]

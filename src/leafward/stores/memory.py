@@ -23,11 +23,12 @@ from leafward.stores.contracts import (
     Durability,
     PathPage,
     SearchFilter,
-    check_durability,
+    check_options,
 )
 from leafward.stores.guard import Guard
 from leafward.stores.memory_tree import MemoryTree, Row
 from leafward.stores.signals import Signals
+from leafward.stores.urls import without_secrets
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ class MemoryMessages:
         return self._read(scope, MemoryTree.outline)
 
     async def labels(self, scope: Scope) -> dict[str, str]:
-        return self._read(scope, lambda tree: dict(tree.labels))
+        return self._read(scope, MemoryTree.labels_in_order)
 
     async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         self._guard.check()
@@ -191,9 +192,9 @@ async def open_memory(
 
     `durability` is taken so that a program can keep its options when it changes the URL; memory has none.
     """
-    check_durability(durability)
+    check_options(durability, max_message_bytes)
     name = url.removeprefix("memory://")
     if "/" in name:
-        raise ConfigurationError(f"{url!r} names no memory store: write memory:// or memory://name")
+        raise ConfigurationError(f"{without_secrets(url)!r} names no memory store: write memory:// or memory://name")
     data = _named.setdefault(name, MemoryData()) if name else MemoryData()
     return MemoryStore(data, max_message_bytes=max_message_bytes)

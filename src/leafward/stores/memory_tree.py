@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from leafward.core import lanes
 from leafward.core.errors import MessageNotFound
-from leafward.core.json import decode
+from leafward.core.json import decode_body
 from leafward.core.lanes import First, Forks, Lanes, Last, Origin, Question, Roots, Walk
 from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
@@ -32,7 +32,7 @@ class Row:
 
     def message(self) -> Message:
         # Decoded anew each time: a caller who changes what he got does not change what is stored.
-        return Message.stored(self.id, self.role, self.at, decode(self.body))
+        return Message.stored(self.id, self.role, self.at, decode_body(self.body))
 
 
 @dataclass(slots=True)
@@ -44,6 +44,9 @@ class MemoryTree:
     """The keys of `rows`, sorted."""
     place_of: dict[str, int] = field(default_factory=dict[str, int])
     origins: dict[int, int | None] = field(default_factory=dict[int, int | None])
+    forks: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Where lanes branched from and their numbers, sorted."""
+    roots: list[int] = field(default_factory=list[int])
     floors: dict[int, int] = field(default_factory=dict[int, int])
     """The lowest place each lane may still use."""
     labels: dict[str, str] = field(default_factory=dict[str, str])
@@ -104,7 +107,16 @@ class MemoryTree:
 
     def clear(self) -> None:
         if self.rows:
-            for held in (self.rows, self.places, self.place_of, self.origins, self.floors, self.labels):
+            for held in (
+                self.rows,
+                self.places,
+                self.place_of,
+                self.origins,
+                self.forks,
+                self.roots,
+                self.floors,
+                self.labels,
+            ):
                 held.clear()
             self.leaf = None
             self._record("clear", [])
@@ -165,6 +177,9 @@ class MemoryTree:
         branches = [Branch(place, row.seq, row.message()) for place, row in self.rows.items()]
         return Outline(branches, dict(self.origins), dict(self.labels), self.leaf)
 
+    def labels_in_order(self) -> dict[str, str]:
+        return {message_id: self.labels[message_id] for message_id in sorted(self.labels, key=self.find)}
+
     def changes(self, since: int) -> list[ChangeRecord]:
         found = {record.version: record for record in self.log if record.version > since}
         for place in self.places:
@@ -194,9 +209,10 @@ class MemoryTree:
             case Origin(lane):
                 return self.origins[lane]
             case Forks(low, high):
-                return [lane for lane, origin in self.origins.items() if origin is not None and low <= origin <= high]
+                first = bisect_left(self.forks, (low, 0))
+                return [lane for _, lane in self.forks[first : bisect_right(self.forks, (high + 1, 0))]]
             case Roots():
-                return [lane for lane, origin in self.origins.items() if origin is None]
+                return list(self.roots)
             case Lanes():
                 return list(self.origins)
 
@@ -211,6 +227,10 @@ class MemoryTree:
                 return max(parent + 1, self.floors[lane])
         self.lanes_made += 1
         self.origins[self.lanes_made] = parent
+        if parent is None:
+            self.roots.append(self.lanes_made)
+        else:
+            insort(self.forks, (parent, self.lanes_made))
         self.floors[self.lanes_made] = first = lanes.before_first(self.lanes_made) + 1
         return first
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from leafward.core.errors import ConfigurationError
 from leafward.stores.contracts import Store
+from leafward.stores.urls import without_secrets
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -56,11 +57,13 @@ def open_store(url: str, **options: Any) -> Opening:
     Raises:
         ConfigurationError: an unknown scheme or option; it is a `ValueError` and names the known ones.
     """
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a store's URL is a string, not {type(url).__name__}")
     scheme, separator, _ = url.partition("://")
     opener = _find_opener(scheme) if separator else None
     if opener is None:
         known = ", ".join(f"{name}://" for name in _known_schemes())
-        raise ConfigurationError(f"{_without_secrets(url)!r} is not a store's URL; known are {known}")
+        raise ConfigurationError(f"{without_secrets(url)!r} is not a store's URL; known are {known}")
     try:
         signature(opener).bind(url, **options)
     except TypeError as error:
@@ -86,9 +89,3 @@ def _find_opener(scheme: str) -> Opener | None:
 
 def _known_schemes() -> list[str]:
     return sorted({*_OURS, *(entry.name for entry in _foreign())})
-
-
-def _without_secrets(url: str) -> str:
-    """Return a URL without what stands before an `@`."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}://…@{rest.rpartition('@')[2]}" if separator and "@" in rest else url

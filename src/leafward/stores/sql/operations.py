@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from leafward.core import lanes
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Owner, Scope
-from leafward.core.json import decode, encode_text
+from leafward.core.json import decode_body, encode_text
 from leafward.core.lanes import First, Forks, Lanes, Last, Origin, Question, Roots, Walk
 from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
@@ -120,7 +120,7 @@ def append(indexing: Indexing, scope: Scope, drafts: Sequence[Draft], parent: Pa
         known = [] if found is None else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
         if known:
             above, message_id, role, at, body = known[0]
-            stored.append(Message.stored(message_id, role, at, decode(body)))
+            stored.append(Message.stored(message_id, role, at, decode_body(body)))
             continue
         if not stored:
             above = yield from _find_parent(session, parent)
@@ -174,7 +174,7 @@ def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) ->
     yield from indexing.changed(session, place, old_body)
     yield sql.CHANGE_MESSAGE, (message.role, draft.tokens, draft.body.decode(), place)
     yield from _record(session, "update", [message.id])
-    return Message.stored(message.id, message.role, created_at, decode(draft.body))
+    return Message.stored(message.id, message.role, created_at, decode_body(draft.body))
 
 
 def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Operation[int]:

@@ -8,7 +8,7 @@ from typing import Any
 from leafward.core import lanes
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
-from leafward.core.json import decode
+from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
 from leafward.core.tree import Branch, Outline
 from leafward.stores.contracts import ChangeRecord, Cursor, PathPage
@@ -64,7 +64,7 @@ def path(scope: Scope, leaf_id: str | None) -> Operation[list[Message]]:
         stored = Message.stored
         for low, high in (yield from walk(session, lanes.ranges(end))):
             rows = yield sql.READ_RANGE, (low, high)
-            messages += [stored(id, role, at, decode(body)) for id, role, at, body in rows]
+            messages += [stored(id, role, at, decode_body(body)) for id, role, at, body in rows]
     return messages
 
 
@@ -196,4 +196,4 @@ def _in_order(places: Iterable[int]) -> Operation[list[Message]]:
 
 
 def _message(id: str, role: str, at: int, body: bytes) -> Message:
-    return Message.stored(id, role, at, decode(body))
+    return Message.stored(id, role, at, decode_body(body))

@@ -8,6 +8,7 @@ import resource
 import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
+from urllib.parse import quote
 
 from leafward.core.errors import (
     ConfigurationError,
@@ -46,10 +47,13 @@ class Database:
         self.durability = durability
         self._prefix = prefix
         self._rendered: dict[str, str] = {}
+        self._file: tuple[int, int] | None = None
 
     def connect(self) -> sqlite3.Connection:
+        # Not made here: a file that vanished must be noticed, not replaced by an empty one.
         connection = sqlite3.connect(
-            self.path,
+            f"file:{quote(self.path)}?mode=rw",
+            uri=True,
             isolation_level=None,
             check_same_thread=False,
             timeout=BUSY_TIMEOUT_S,
@@ -64,6 +68,22 @@ class Database:
         ):
             connection.execute(f"PRAGMA {pragma}")
         return connection
+
+    def note_file(self) -> None:
+        """Remember which file this is."""
+        self._file = self._identity()
+
+    def check_file(self) -> None:
+        """Raise when the file was removed or replaced: what is written to it now would be lost with it."""
+        if self._identity() != self._file:
+            raise StoreError(f"{self.path} was removed or replaced while it was open: close it and open it again")
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def render(self, statement: str) -> str:
         """Return a statement with the table prefix filled in."""

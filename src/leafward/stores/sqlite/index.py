@@ -7,11 +7,12 @@ search looks at both. The index only proposes candidates; whether a message matc
 from __future__ import annotations
 
 import sqlite3
+import time
 from itertools import accumulate
 from typing import NamedTuple
 
 from leafward.core import lanes
-from leafward.core.json import DecodeError, decode
+from leafward.core.json import DecodeError, decode_body
 from leafward.core.parts import search_text
 from leafward.core.text import analyzer_version, index_tokens
 from leafward.stores.sql.operations import Operation, SessionRow
@@ -24,7 +25,7 @@ DAMAGED = "damaged"
 
 SLICE = 24
 """Messages indexed in one transaction, which then takes a few milliseconds."""
-LARGE_SLICE = 240
+LARGEST_SLICE = 400
 LARGEST = 16_000
 """Tokens of text, about, in one transaction, unless a single message has more."""
 
@@ -67,8 +68,8 @@ def owner_token(owner_no: int) -> str:
 def tokens_for(tree_no: int, owner_no: int, body: bytes) -> str:
     """Return what the index holds for a message, the same whenever it is asked."""
     try:
-        words = sorted(index_tokens(search_text(decode(body)["parts"])))
-    except DecodeError:
+        words = sorted(index_tokens(search_text(decode_body(body)["parts"])))
+    except (DecodeError, KeyError):
         # Whoever reads the message is told; it must not keep others from being indexed.
         words = []
     return " ".join((tree_token(tree_no), owner_token(owner_no), *words))
@@ -157,10 +158,9 @@ def that_fit(messages: list[tuple[int, int]], room: int) -> list[int]:
     ]
 
 
-def prepare_slice(*, large: bool) -> Operation[list[Prepared]]:
-    """Read what is next in the queue and make its tokens, outside any transaction."""
+def prepare_slice(count: int) -> Operation[list[Prepared]]:
+    """Read up to `count` messages that are next in the queue and make their tokens, outside any transaction."""
     found: list[Prepared] = []
-    count = LARGE_SLICE if large else SLICE
     room = LARGEST * count // SLICE
     for low, high, tree_no, owner_no in (yield NEXT_RANGES, (count,)):
         listed = yield LIST_RANGE, (low, high, count)
@@ -168,6 +168,8 @@ def prepare_slice(*, large: bool) -> Operation[list[Prepared]]:
         for place in that_fit(listed, room):
             for (body,) in (yield READ_BODY, (place,)):
                 messages.append((place, body, tokens_for(tree_no, owner_no, body)))
+                # Cutting words holds the interpreter: let a write that waits for it go first.
+                time.sleep(0)
         found.append(Prepared(low, high, tree_no, owner_no, messages))
         count -= len(messages)
         room -= sum(tokens for _, tokens in listed[: len(messages)])

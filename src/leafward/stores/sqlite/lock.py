@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import weakref
 from types import TracebackType
 from typing import Self
-
-_open_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
 class WriterLock:
@@ -20,7 +17,6 @@ class WriterLock:
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        _open_locks.add(self)
 
     def __enter__(self) -> Self:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -35,13 +31,3 @@ class WriterLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _drop_inherited() -> None:
-    # A forked child shares the parent's lock: unless it lets go of its copy,
-    # a parent killed while writing would leave the database locked by the child.
-    for lock in list(_open_locks):
-        lock.close()
-
-
-os.register_at_fork(after_in_child=_drop_inherited)

@@ -37,18 +37,25 @@ class Readers:
             self._pool, guarded, self._database, lambda: self._in_snapshot(work)
         )
 
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Let no read begin, and give those that run a second to end."""
+    def pause(self, patience: float) -> None:
+        """Let no read begin, and give those that run some seconds to end."""
         with self._gate:
             self._closed_gate = True
-            self._gate.wait_for(lambda: self._reading == 0, timeout=1)
+            self._gate.wait_for(lambda: self._reading == 0, timeout=patience)
+
+    def resume(self) -> None:
+        with self._gate:
+            self._closed_gate = False
+            self._gate.notify_all()
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Hold up reads for the length of the block."""
+        self.pause(1)
         try:
             yield
         finally:
-            with self._gate:
-                self._closed_gate = False
-                self._gate.notify_all()
+            self.resume()
 
     def _in_snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection()

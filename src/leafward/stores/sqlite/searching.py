@@ -8,7 +8,7 @@ from heapq import merge
 from typing import Any, NamedTuple
 
 from leafward.core.ids import Owner, Scope
-from leafward.core.json import decode, encode_text
+from leafward.core.json import decode_body, encode_text
 from leafward.core.parts import search_text
 from leafward.core.query import Query
 from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
@@ -162,7 +162,7 @@ class _Hunt:
         )
         for at, message_id, place in found:
             for session_id, role, body in execute(statement, (place, number)):
-                yield Candidate(session_id, message_id, role, from_micros(at), search_text(decode(body)["parts"]))
+                yield Candidate(session_id, message_id, role, from_micros(at), search_text(decode_body(body)["parts"]))
 
     def _execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
         return self._connection.execute(self._database.render(statement), parameters)

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from leafward.core.errors import ConfigurationError, StoreError
+from leafward.core.errors import ConfigurationError, CorruptStore, StoreError
 from leafward.stores.sql import schema
 from leafward.stores.sqlite.backup import fsync
 from leafward.stores.sqlite.connection import Database
@@ -27,6 +27,7 @@ def prepare(database: Database) -> tuple[WriterLock, sqlite3.Connection]:
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 fsync(path.parent)
+            database.note_file()
             connection = database.connect()
             try:
                 _set_up(database, connection)
@@ -87,4 +88,6 @@ def _steps_done(database: Database, connection: sqlite3.Connection) -> int:
     if not connection.execute(database.render(HAS_META)).fetchall():
         return 0
     rows = connection.execute(database.render(schema.GET_META), (schema.SCHEMA_VERSION,)).fetchall()
+    if rows and not rows[0][0].isdecimal():
+        raise CorruptStore(database.path, f"says its tables are at version {rows[0][0]!r}")
     return int(rows[0][0]) if rows else 0

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sqlite3
+import sys
 import threading
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Self
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_durability
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.guard import Guard
 from leafward.stores.signals import Signals
+from leafward.stores.sqlite import forking
 from leafward.stores.sqlite.backup import copy_database
 from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.lock import WriterLock
@@ -24,6 +26,7 @@ from leafward.stores.sqlite.readers import Readers
 from leafward.stores.sqlite.setup import prepare
 from leafward.stores.sqlite.upkeep import SqliteUpkeep
 from leafward.stores.sqlite.writer import Writer
+from leafward.stores.urls import without_secrets
 
 DEFAULT_PREFIX = "leafward_"
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}|")
@@ -48,6 +51,8 @@ class SqliteStore:
         self._writer = Writer(database, guard, lock, self._upkeep)
         self.messages = SqliteMessages(database, self._writer, self._readers, self._signals)
         self._closing: Future[None] | None = None
+        self._paused: list[threading.Lock] = []
+        forking.remember(self)
         self._writer.start(connection)
 
     def durability(self) -> Durability:
@@ -92,6 +97,26 @@ class SqliteStore:
             self._upkeep.close()
             self._connection.close()
         self._lock.close()
+        forking.forget(self)
+
+    def before_fork(self) -> None:
+        """Wait until no thread is inside SQLite, but not for ever: somebody else may hold the file."""
+        self._paused = [lock for lock in (self._writer.in_sqlite, self._upkeep.in_sqlite) if lock.acquire(timeout=5)]
+        self._readers.pause(5)
+
+    def after_fork(self) -> None:
+        """Go on, in the parent."""
+        self._readers.resume()
+        while self._paused:
+            self._paused.pop().release()
+
+    def drop(self) -> None:
+        """Close what a forked child inherited."""
+        self._readers.close()
+        self._upkeep.close()
+        self._connection.close()
+        # Or a parent killed while writing would leave the file locked by this child.
+        self._lock.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,7 +126,10 @@ class SqliteStore:
 
     def __del__(self) -> None:
         if not self._guard.closed:
+            self._guard.closed = True
             warnings.warn(f"{self._guard.what} was not closed", ResourceWarning, source=self, stacklevel=1)
+            if not sys.is_finalizing():
+                threading.Thread(target=self._shut, daemon=True).start()
 
 
 async def open_sqlite(
@@ -112,8 +140,8 @@ async def open_sqlite(
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> SqliteStore:
     """Open `sqlite:///relative.db` or `sqlite:////absolute.db`, making the file and its directory when missing."""
-    check_durability(durability)
-    if not _PREFIX.fullmatch(table_prefix):
+    check_options(durability, max_message_bytes)
+    if not isinstance(table_prefix, str) or not _PREFIX.fullmatch(table_prefix):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"a table prefix is letters, digits and underscores, not {table_prefix!r}")
     guard = Guard(f"the store {url}")
     database = Database(_path(url), durability, table_prefix)
@@ -128,12 +156,22 @@ async def open_sqlite(
 
 def _path(url: str) -> str:
     path = url.removeprefix("sqlite:///")
-    if path == url or not path or "\0" in path:
-        raise ConfigurationError(f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db")
+    if path == url or not path or "\0" in path or not _is_text(path):
+        raise ConfigurationError(
+            f"{without_secrets(url)!r} names no file: write sqlite:///relative.db or sqlite:////absolute.db"
+        )
     if path == ":memory:":
         raise ConfigurationError("for a store in memory write memory://")
     # Resolved once: later connections must find the same file, and every name of a file must mean one lock.
     return os.path.realpath(path)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _abandon(opening: asyncio.Future[tuple[WriterLock, sqlite3.Connection]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,8 +23,6 @@ LARGEST_LOG = 16_000
 PAGE = 4096
 INDEX_AFTER = 5000
 """Messages that may wait for the index before slices take turns with writes; a search reads those that wait."""
-PATIENCE_S = 0.002
-"""How long a write may have to wait for a slice that is still being prepared."""
 
 Slice = Callable[[], Operation[None]]
 
@@ -40,6 +39,7 @@ class SqliteUpkeep:
         self._readers = readers
         self._unindexed = 0
         self._uncopied = 0
+        self._last_rows = 0
         self._maybe_more = True
         self._damaged = False
         self._rebuilt = False
@@ -47,9 +47,12 @@ class SqliteUpkeep:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="leafward indexer")
         self._preparing: Future[Slice | None] | None = None
         self._connection: sqlite3.Connection | None = None
+        self.in_sqlite = threading.Lock()
+        """Held while the indexer's thread uses its connection."""
 
     def wrote(self, rows: int, size: int) -> None:
         """Take note of a commit that changed so many rows, with so many bytes of content."""
+        self._last_rows = rows
         self._unindexed += rows // 2
         self._uncopied += 2 * rows + size // PAGE
         self._maybe_more = True
@@ -100,16 +103,14 @@ class SqliteUpkeep:
         """Write a slice of indexing or purging if one is ready, and see to the next."""
         if self._preparing is None:
             self._preparing = self._pool.submit(self._prepare)
-        try:
-            ready = self._preparing.result(PATIENCE_S)
-        except TimeoutError:
+        if not self._preparing.done():
             return
-        finally:
-            if self._preparing.done():
-                self._preparing = None
+        preparing, self._preparing = self._preparing, None
+        ready = preparing.result()
         if ready is not None:
             with self._unsynced(connection):
                 self._database.run(connection, ready())
+            self._unindexed = max(0, self._unindexed - index.SLICE)
             self._unmerged = True
         elif self._unmerged:
             self._merge(connection)
@@ -119,6 +120,10 @@ class SqliteUpkeep:
 
     def _prepare(self) -> Slice | None:
         """Read what is next and make its tokens; runs on the indexer's thread."""
+        with self.in_sqlite:
+            return self._choose()
+
+    def _choose(self) -> Slice | None:
         if self._connection is None:
             self._connection = self._database.connect()
         run, connection = self._database.run, self._connection
@@ -134,7 +139,8 @@ class SqliteUpkeep:
             again = found in (None, index.DAMAGED) or not self._rebuilt
             self._rebuilt = True
             return index.rebuild if again else None
-        queued = run(connection, index.prepare_slice(large=self._unindexed >= INDEX_AFTER))
+        # Under load a slice is as large as what was just committed, so that the queue stops growing.
+        queued = run(connection, index.prepare_slice(max(index.SLICE, min(self._last_rows, index.LARGEST_SLICE))))
         return (lambda: index.apply_slice(queued)) if queued else None
 
     def _merge(self, connection: sqlite3.Connection) -> None:

@@ -96,6 +96,8 @@ class Writer:
         self._upkeep = upkeep
         self._queue: queue.SimpleQueue[Pending[Any] | _Signal] = queue.SimpleQueue()
         self._broken = False
+        self.in_sqlite = threading.Lock()
+        """Held while the thread uses its connection."""
         self._setback: Exception | None = None
         self._connection: sqlite3.Connection
         self._thread = threading.Thread(target=self._serve, name=f"leafward {database.path}", daemon=True)
@@ -179,7 +181,8 @@ class Writer:
 
     def _step(self) -> None:
         try:
-            self._upkeep.step(self._connection)
+            with self.in_sqlite:
+                self._upkeep.step(self._connection)
         except Exception as error:  # noqa: BLE001  (the thread outlives whatever a slice meets)
             # Nothing anybody waits for: what could not be indexed stays in the queue that searches read as well.
             # The next write tries again, and settle() tells.
@@ -190,10 +193,12 @@ class Writer:
         changed = self._connection.total_changes
         claimed: list[Pending[Any]] = []
         try:
-            with self._lock:
+            with self._lock, self.in_sqlite:
+                self._database.check_file()
+                # A write has begun when it can no longer be kept waiting.
+                self._connection.execute("BEGIN IMMEDIATE")
                 claimed += [pending for pending in batch if pending.claim()]
-                if claimed:
-                    self._write(claimed)
+                self._write(claimed)
         except Exception as error:  # noqa: BLE001  (whatever went wrong, whoever waits is told and the thread goes on)
             claimed += [pending for pending in batch if pending.claim()]
             self._fail(claimed, error)
@@ -208,6 +213,7 @@ class Writer:
     def _write(self, claimed: list[Pending[Any]]) -> None:
         try:
             if self._broken:
+                self._connection.rollback()
                 raise StoreError(f"{self._database.path} could not be made durable: close it and open it again")
             self._transaction(claimed)
         except (sqlite3.Error, StoreError) as error:
@@ -231,7 +237,8 @@ class Writer:
     def _transaction(self, claimed: list[Pending[Any]]) -> None:
         """Run the writes and commit, or raise with none of them done."""
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")
         try:
             if len(claimed) == 1:
                 pending = claimed[0]
