@@ -21,6 +21,7 @@ ENVIRONMENTS = HERE / ".venvs"
 LEAFWARD = "leafward"
 RAW = "raw"
 FILE = "file + fsync"
+HOP = "raw on a thread"
 FTS = "raw FTS5"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contenders import FILE, FTS, LEAFWARD, RAW, Contender, local
+from contenders import FILE, FTS, HOP, LEAFWARD, RAW, Contender, local
 from measure import Measured, Team
 from profiles import Profile
 from tables import Section
@@ -14,6 +14,7 @@ from tables import Section
 OURS = local(LEAFWARD, "ours")
 LIMIT = local(RAW, "raw")
 FILE_LIMIT = local(FILE, "file_log")
+HOP_LIMIT = local(HOP, "threaded")
 FTS_LIMIT = local(FTS, "fts")
 
 
@@ -33,11 +34,11 @@ class Setting:
     @property
     def order(self) -> list[str]:
         """The order of rows in every table."""
-        return [RAW, FILE, LEAFWARD, *(peer.title for peer in self.peers)]
+        return [RAW, FILE, HOP, LEAFWARD, *(peer.title for peer in self.peers)]
 
     def team(self, name: str, *, file: bool = False) -> Team:
         """Return everybody: the limits, leafward and the peers."""
-        limits = [LIMIT, FILE_LIMIT] if file else [LIMIT]
+        limits = [LIMIT, FILE_LIMIT, HOP_LIMIT] if file else [LIMIT]
         return self.team_of(name, [*limits, OURS, *self.peers])
 
     def team_of(self, name: str, contenders: list[Contender], *, opened: bool = True) -> Team:

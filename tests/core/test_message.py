@@ -238,7 +238,7 @@ def test_foreign_objects_are_taken_as_messages() -> None:
     assert as_message(Foreign()).id == "f"
     assert as_message({"id": "d", "role": "user", "content": "x"}).id == "d"
     message = user("x")
-    assert as_message(message) == message
+    assert as_message(message) is message
     with pytest.raises(ValueError, match="model_dump"):
         as_message("text")  # type: ignore[arg-type]
 
@@ -291,7 +291,12 @@ def test_a_message_that_was_made_unsound_is_refused_when_it_is_used() -> None:
     message = user("fine")
     message.parts.append({"type": "data", "value": float("nan")})
     with pytest.raises(ValueError, match="nan"):
-        as_message(message)
+        message.sealed()
     message.parts[1] = {"no": "type"}
     with pytest.raises(ValueError, match="type"):
-        as_message(message)
+        message.sealed()
+    message.parts[1] = {"type": "text", "text": "\ud800"}
+    assert message.sealed()[0].text == "fine\n\ufffd"
+    message.parts[1] = {"type": "text", "text": "more"}
+    assert message.sealed()[0] == message
+    assert user("fine").sealed()[1] == b'{"parts":[{"type":"text","text":"fine"}]}'

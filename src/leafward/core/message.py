@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol, Self, cast
 
 from leafward.core.ids import check_id, new_id
-from leafward.core.json import Plain
+from leafward.core.json import Plain, encode
 from leafward.core.parts import Part, plain_text
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
 
@@ -35,12 +35,14 @@ class Message:
         ValueError: a part is not a JSON object with a type, a value is not JSON, or `created_at` has no time zone.
     """
 
-    __slots__ = ("_at", "_body", "_id", "_role")
+    __slots__ = ("_at", "_body", "_id", "_json", "_role")
 
     _id: str
     _role: str
     _at: int
     _body: dict[str, Any]
+    _json: bytes | None
+    """The body as it was when it was checked."""
 
     def __init__(
         self,
@@ -81,15 +83,25 @@ class Message:
         if plain.mended:
             body["metadata"] = {**body.get("metadata", {}), MENDED_MARK: True}
         self._body = body
+        self._json = encode(body)
 
-    def checked(self) -> Self:
-        """Return the message with a copy of its content, refused if it was made unsound since."""
-        body = self._body
-        message = type(self).__new__(type(self))
-        message._fill(
-            self._role, body.get("parts"), self._id, self._at, {k: v for k, v in body.items() if k != "parts"}
-        )
-        return message
+    def sealed(self) -> tuple[Self, bytes]:
+        """Return the message and its body as JSON; what was changed since it was made is checked again.
+
+        Raises:
+            ValueError: it was made unsound.
+        """
+        try:
+            json = encode(self._body)
+        except (TypeError, ValueError):
+            json = None
+        if json is not None and json == self._json:
+            return self, json
+        rest = {key: value for key, value in self._body.items() if key != "parts"}
+        fresh = type(self).__new__(type(self))
+        fresh._fill(self._role, self._body.get("parts"), self._id, self._at, rest)
+        assert fresh._json is not None
+        return fresh, fresh._json
 
     @classmethod
     def stored(cls, id: str, role: str, at: int, body: dict[str, Any]) -> Self:
@@ -99,6 +111,7 @@ class Message:
         message._role = role
         message._at = at
         message._body = body
+        message._json = None
         return message
 
     @property
@@ -230,8 +243,7 @@ def wire_size(message_id: str, role: str, body_size: int) -> int:
 def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
     """Return `value` as a message: a message, its dict, or an object with `model_dump()`."""
     if isinstance(value, Message):
-        # Its parts can be changed, and what is stored must be sound.
-        return value.checked()
+        return value
     if isinstance(value, Mapping):
         return Message.from_dict(value)
     if callable(getattr(value, "model_dump", None)):

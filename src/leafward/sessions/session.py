@@ -9,7 +9,7 @@ from typing import Any
 
 from leafward.core.errors import ConfigurationError, InvalidId, MessageNotFound, MessageTooLarge
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
-from leafward.core.json import Plain, encode
+from leafward.core.json import Plain
 from leafward.core.message import Dumpable, Message, as_message, wire_size
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
@@ -250,10 +250,9 @@ class Session:
             raise MessageNotFound(parent_id) from None
 
     def _draft(self, given: MessageLike) -> Draft:
-        message = as_message(given)
+        message, body = as_message(given).sealed()
         if message.id.startswith(RESERVED_PREFIX):
             raise InvalidId("message id", message.id, f"ids that start with {RESERVED_PREFIX!r} belong to summaries")
-        body = encode(message.body)
         size = wire_size(message.id, message.role, len(body))
         if size > self._store.max_message_bytes:
             raise MessageTooLarge(message.id, size=size, limit=self._store.max_message_bytes)

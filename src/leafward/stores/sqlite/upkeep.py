@@ -21,7 +21,7 @@ CHECKPOINT_WHEN_IDLE = 100
 LARGEST_LOG = 16_000
 """Pages of log after which reads are held up for a moment, for while one is open the log cannot start again."""
 PAGE = 4096
-INDEX_AFTER = 5000
+INDEX_AFTER = 20_000
 """Messages that may wait for the index before slices take turns with writes; a search reads those that wait."""
 
 Slice = Callable[[], Operation[None]]
