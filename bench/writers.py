@@ -89,7 +89,7 @@ def _report(setting: Setting, found: dict[str, dict[str, list[Outcome]]]) -> Non
         "finished, over the mean.",
         ["", *(f"{shape}: {what}" for shape in found for what in ("rate", "errors", "least share"))],
     )
-    for title in setting.order:
+    for title in [name for name in setting.order if name in next(iter(found.values()))]:
         row = [title]
         for outcomes in found.values():
             row += _cells(outcomes[title], outcomes[RAW])

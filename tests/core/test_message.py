@@ -300,3 +300,22 @@ def test_a_message_that_was_made_unsound_is_refused_when_it_is_used() -> None:
     message.parts[1] = {"type": "text", "text": "more"}
     assert message.sealed()[0] == message
     assert user("fine").sealed()[1] == b'{"parts":[{"type":"text","text":"fine"}]}'
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
+def test_a_time_that_could_not_be_given_back_is_refused(moment: str) -> None:
+    with pytest.raises(ValueError, match="years 1 to 9999"):
+        Message.from_dict({"role": "user", "parts": [], "createdAt": moment})
+
+
+@pytest.mark.parametrize("data", [[1], "text", None, {"role": "user", "parts": [], "createdAt": 123}])
+def test_what_is_no_message_dict_is_refused_as_a_value(data: Any) -> None:
+    with pytest.raises(ValueError):
+        Message.from_dict(data)
+
+
+def test_a_body_that_was_given_an_envelope_is_refused() -> None:
+    message = user("x")
+    message.body["id"] = "another"
+    with pytest.raises(ValueError, match="second 'id'"):
+        message.sealed()

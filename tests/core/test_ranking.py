@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leafward.core import ranking
 from leafward.core.query import find, parse_query
 from leafward.core.ranking import RANKED, SNIPPET, Candidate, SearchResult, excerpt, rank
 
@@ -105,6 +106,15 @@ def test_what_does_not_match_is_read_past() -> None:
     candidates = [message("hit" if n % 2 else "miss", n) for n in range(3 * RANKED)]
 
     assert len(rank(parse_query("hit"), candidates, limit=RANKED)) == RANKED
+
+
+def test_what_was_not_remembered_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = [message("hit or hit", n) for n in range(9)]
+    expected = rank(parse_query("hit"), candidates, limit=9)
+
+    monkeypatch.setattr(ranking, "_REMEMBERED", 5)
+
+    assert rank(parse_query("hit"), candidates, limit=9) == expected
 
 
 def test_a_limit_of_nothing_gives_nothing() -> None:

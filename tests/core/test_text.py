@@ -17,14 +17,15 @@ from leafward.core.text import (
     MAX_WORD,
     analyzer_version,
     ascii_words,
+    count_beginnings,
     index_tokens,
     is_dense,
     is_plain,
     is_plain_dense,
     next_plain_token,
     plain_places,
-    positions,
     tokens,
+    wanted_tokens,
 )
 
 # Whatever has a rule of its own, so that random texts meet the rules next to each other.
@@ -41,7 +42,7 @@ def cut(text: str) -> list[str]:
 
 
 def places(token: str, text: str) -> list[tuple[int, int]]:
-    return plain_places(token, text, ascii_words(text))
+    return list(plain_places(token, text, ascii_words(text)))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_word_of_which_nothing_is_left_separates_and_takes_no_position() -> No
 
     assert cut(stretch) == cut(stretch * 100) == []
     assert [token.pos for token in tokens(f"a {stretch} b中{stretch}文")] == [0, 1, 2, 3 + GAP]
-    assert [token.pos for token in positions(f"a {stretch} b", frozenset("ab"))] == [0, 1]
+    assert [pos for _, pos, *_ in wanted_tokens(f"a {stretch} b", frozenset("ab"))] == [0, 1]
 
 
 def test_a_word_next_to_chinese_takes_the_next_position() -> None:
@@ -158,10 +159,25 @@ def test_an_indic_word_is_one_token() -> None:
 
 
 def test_only_wanted_tokens_come_with_the_places_they_have_among_all() -> None:
-    text = "The userName of 数据库 is running"
-    wanted = frozenset({"name", "据", "run"})
+    text = "The userName of 数据库 is running，库"
 
-    assert list(tokens(text, wanted)) == [token for token in tokens(text) if token.text in wanted]
+    for wanted in (frozenset({"name", "据", "run"}), frozenset({"run", "x"}), frozenset[str]()):
+        assert list(wanted_tokens(text, wanted)) == [token for token in tokens(text) if token.text in wanted]
+
+
+def test_signs_without_end_join_one_character_in_no_time() -> None:
+    text = "\u0e14" + "\u0e48\u0e38" * 100_000
+
+    (token,) = tokens(text)
+
+    assert (token.start, token.end) == (0, len(text))
+    assert index_tokens(text) == {token.text}
+
+
+def test_more_words_than_are_remembered_are_cut_alike() -> None:
+    text = " ".join(f"runs w{n}" for n in range(5000))
+
+    assert [pos for _, pos, *_ in wanted_tokens(f"{text} {text}", frozenset({"w4999"}))] == [9999, 19999]
 
 
 def test_the_version_names_the_stemmer() -> None:
@@ -277,12 +293,23 @@ def test_neighbouring_dense_tokens_are_indexed_as_pairs(text: str) -> None:
             assert first + dense[pos + 1] in indexed
 
 
-@given(texts)
-def test_positions_are_those_of_the_tokens(text: str) -> None:
-    everything = frozenset(token.text for token in tokens(text))
+@given(texts, st.data())
+def test_wanted_tokens_are_those_of_all_that_are_wanted(text: str, data: st.DataObject) -> None:
+    everything = sorted({token.text for token in tokens(text)})
+    wanted = data.draw(st.frozensets(st.sampled_from(everything))) if everything else frozenset("a")
 
-    assert [p[:3] for p in positions(text, everything)] == [t[:3] for t in tokens(text)]
-    assert all((p.start, p.end) == (p.pos, p.next_pos) for p in positions(text, everything))
+    assert list(wanted_tokens(text, wanted)) == [token for token in tokens(text) if token.text in wanted]
+    # So many that they are not told apart by more than their first letter, or not even by that.
+    for others in (frozenset(f"9{n}" for n in range(17)), frozenset(map(chr, range(0x400, 0x440)))):
+        found = [token for token in wanted_tokens(text, wanted | others) if token[0] in wanted]
+        assert found == list(wanted_tokens(text, wanted))
+
+
+def test_no_more_places_are_found_than_words_begin_alike() -> None:
+    text = "Running RUNS prune 中文中"
+
+    assert count_beginnings("run", text, ascii_words(text)) == 3
+    assert count_beginnings("中", text, b"") == 2
 
 
 @given(st.text(st.sampled_from("aEéÉöñńσΣй 中が각")))

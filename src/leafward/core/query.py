@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from heapq import merge as merge_sorted
+from itertools import islice
 
 from leafward.core.text import (
     GAP,
     Token,
     ascii_words,
+    count_beginnings,
     is_dense,
     is_plain,
     is_plain_dense,
     next_plain_token,
     plain_places,
-    positions,
     tokens,
+    wanted_tokens,
 )
+
+MOST = 1000
+"""A text is searched for a term up to its 1,000th occurrence, and no further."""
+
+_MOST_IN_ALL = 20_000
+"""Occurrences of all terms in a text; those of a query with more than 20 terms share them."""
+_LONGEST = 32
+"""Words and characters that a text has to have in a row; a longer phrase is asked for in pieces."""
+_LONGEST_IN_ALL = 512
+"""As much of a query is phrases; of what follows in it, each word is asked for by itself."""
+_FEW = 16
+"""Tokens looked for one by one; to look for more, a text is cut into its tokens once."""
+_RARE = 8
+"""In fewer than one of so many characters can what is looked for begin; else a text is better cut."""
+_KEPT = 256
+"""Places remembered while a phrase is followed: enough for 32 words of up to six parts, the whole and a gap."""
 
 Phrase = tuple[str, ...]
 """Token texts at consecutive positions; an empty text is the gap between two dense runs."""
@@ -27,6 +45,10 @@ Term = tuple[Phrase, ...]
 """Alternatives: a text has the term when it has one of these phrases."""
 Span = tuple[int, int]
 """Start and end, as character offsets."""
+Place = tuple[str, int, int, int, int]
+"""What a `Token` has."""
+_Reached = tuple[int, Place, "_Reached | None"]
+"""Bits of what ends at a position, the last token that does, and what ended there before it."""
 
 # Straight, curly, and what Chinese and Japanese use; each opens or closes.
 _QUOTES = re.compile('["“”„‟＂「」『』]')
@@ -55,20 +77,31 @@ def parse_query(text: str) -> Query:
     All words are required. Quotes make a phrase, up to the end of the string if nothing closes them. What
     stands together without a space is a phrase too: `multi-agent`, `core/text.py`, a Chinese word. A
     camelCase word is found by its parts, one after the other, and as a whole.
+
+    A phrase of more than 32 words or characters asks for pieces of at most 32, wherever in the text each of
+    them is; after 512 words and characters in phrases, a phrase asks for each of its words.
     """
     outside_quotes = True
-    terms: list[Term] = []
+    terms: dict[Term, None] = {}
+    room = _LONGEST_IN_ALL
     for section in _QUOTES.split(text):
         chunks = _BETWEEN_WORDS.split(section) if outside_quotes else [section]
-        terms += [_term(chunk, quoted=not outside_quotes) for chunk in chunks]
+        for term in (term for chunk in chunks for term in _terms(chunk, quoted=not outside_quotes)):
+            size = sum(len(phrase) for phrase in term if len(phrase) > 1)
+            if term not in terms and size > room:
+                terms.update(dict.fromkeys(((token,),) for token in term[-1] if token))
+            elif term not in terms:
+                terms[term] = None
+                room -= size
         outside_quotes = not outside_quotes
-    return Query(tuple(dict.fromkeys(term for term in terms if term)))
+    return Query(tuple(terms))
 
 
 def find(query: Query, text: str) -> list[list[Span]] | None:
     """Return where a text has each of the terms, in their order, or `None` when one is missing.
 
-    The spans of a term are sorted and do not overlap.
+    The spans of a term are sorted and do not overlap. They are those of the first 1,000 occurrences, less if the
+    query has more than 20 terms.
     """
     return Finder(query).find(text)
 
@@ -77,41 +110,139 @@ class Finder:
     """`find` for many texts: what depends on the query alone is prepared once."""
 
     def __init__(self, query: Query) -> None:
+        phrases = list(dict.fromkeys(phrase for term in query.terms for phrase in term))
         self._terms = query.terms
-        self._wanted = frozenset(token for term in query.terms for phrase in term for token in phrase)
+        self._most = max(1, min(MOST, _MOST_IN_ALL // max(1, len(query.terms))))
+        self._wanted = frozenset(token for phrase in phrases for token in phrase if token)
         self._has_words = any(token.isascii() for token in self._wanted)
-        self._pieces = [[pieces for phrase in term if (pieces := _pieces(phrase))] for term in query.terms]
+        self._row = _Row(phrases)
+        self._plain = {phrase: _Row([_pieces(phrase)]) for phrase in phrases} if len(self._wanted) <= _FEW else {}
+        self._needed = [token for term in query.terms if len(term) == 1 for token in term[0] if token][:_FEW]
+        self._pieces = {piece for row in self._plain.values() for phrase in row.phrases for piece in phrase if piece}
 
     def find(self, text: str) -> list[list[Span]] | None:
         """Return where a text has each of the terms, or `None` when one is missing."""
-        return self._plain_places(text) if is_plain(text) else self._places(tokens(text, self._wanted))
-
-    def count(self, text: str) -> list[int] | None:
-        """Return how often a text has each of the terms, or `None` when one is missing. Faster."""
-        places = self._plain_places(text) if is_plain(text) else self._places(positions(text, self._wanted))
-        return None if places is None else [len(spans) for spans in places]
-
-    def _plain_places(self, text: str) -> list[list[Span]] | None:
-        words = ascii_words(text) if self._has_words else b""
-        places: list[list[Span]] = []
-        for term in self._pieces:
-            spans = [span for pieces in term for span in _plain_spans(pieces, text, words)]
-            if not spans:
+        if is_plain(text):
+            words = ascii_words(text) if self._has_words else b""
+            if any(not count_beginnings(token, text, words) for token in self._needed):
                 return None
-            places.append(merge(spans) if len(spans) > 1 else spans)
-        return places or None
+            hits = sum(count_beginnings(piece, text, words) for piece in self._pieces)
+            if self._plain and hits <= len(text) // _RARE + _FEW:
+                return self._places(lambda phrase: self._plain_spans(self._plain[phrase], text, words))
+        return self._places(_Walk(self._row, self._most).spans(wanted_tokens(text, self._wanted)).__getitem__)
 
-    def _places(self, found: Iterable[Token]) -> list[list[Span]] | None:
-        by_text: defaultdict[str, list[Token]] = defaultdict(list)
-        for token in found:
-            by_text[token.text].append(token)
+    def _places(self, spans_of: Callable[[Phrase], list[Span]]) -> list[list[Span]] | None:
         places: list[list[Span]] = []
         for term in self._terms:
-            spans = [span for phrase in term for span in _phrase_spans(phrase, by_text)]
+            spans = merge(span for phrase in term for span in spans_of(phrase))
             if not spans:
                 return None
-            places.append(merge(spans))
+            places.append(spans[: self._most])
         return places or None
+
+    def _plain_spans(self, row: _Row, text: str, words: bytes) -> list[Span]:
+        if not row.phrases:
+            return []
+        (pieces,) = row.phrases
+        if len(pieces) == 1:
+            return list(islice(plain_places(pieces[0], text, words), self._most))
+        wanted = {piece for piece in pieces if piece}
+        # In the order in which `tokens` yields them.
+        streams = (_plain_tokens(piece, text, words) for piece in wanted)
+        found = merge_sorted(*streams, key=lambda token: (token[4], -token[3]))
+        return _Walk(row, self._most).spans(found)[pieces]
+
+
+class _Row:
+    """Phrases to look for at once: their tokens, in a row, each with a bit of its own."""
+
+    def __init__(self, phrases: Iterable[Phrase]) -> None:
+        self.phrases = tuple(phrase for phrase in phrases if phrase)
+        self.words = frozenset(phrase[0] for phrase in self.phrases if len(phrase) == 1)
+        self.bits: defaultdict[str, int] = defaultdict(int)
+        self.first = 0
+        self.last: dict[int, Phrase] = {}
+        bit = 1
+        for phrase in (phrase for phrase in self.phrases if len(phrase) > 1):
+            self.first |= bit
+            for token in phrase:
+                self.bits[token] |= bit
+                bit <<= 1
+            self.last[bit >> 1] = phrase
+
+
+class _Walk:
+    """A way through the tokens of one text, up to where enough of every phrase was found.
+
+    What ends at a position is a number: its bits are the tokens of the row that ended there with all that stand
+    before them in their phrase. A token of the text takes a shift and an AND, however many phrases have begun.
+    """
+
+    def __init__(self, row: _Row, most: int) -> None:
+        self._row = row
+        self._most = most
+        self._last = sum(row.last)
+        self._reached: dict[int, _Reached] = {}
+        self._spans: dict[Phrase, list[Span]] = {phrase: [] for phrase in row.phrases}
+
+    def spans(self, found: Iterable[Place]) -> dict[Phrase, list[Span]]:
+        """Return the first spans of each phrase, in the order in which they end."""
+        reached, bits_of, first, gap = self._reached, self._row.bits, self._row.first, self._row.bits.get("", 0)
+        words = {word: self._spans[word,] for word in self._row.words}
+        for token in found:
+            text, pos, next_pos, start, end = token
+            if text in words:
+                words[text].append((start, end))
+                if len(words[text]) == self._most:
+                    del words[text]
+            if text in bits_of:
+                before = reached.get(pos)
+                if before is not None:
+                    bits = (before[0] << 1 | first) & bits_of[text]
+                elif gap and pos - GAP in reached:
+                    bits = ((reached[pos - GAP][0] << 1 & gap) << 1 | first) & bits_of[text]
+                else:
+                    bits = first & bits_of[text]
+                if bits:
+                    self._reach(next_pos, bits, token)
+            if not words and not self._last:
+                break
+        return self._spans
+
+    def _reach(self, pos: int, bits: int, token: Place) -> None:
+        reached = self._reached
+        others = reached.get(pos)
+        reached[pos] = (bits, token, None) if others is None else (bits | others[0], token, others)
+        if len(reached) > 2 * _KEPT:
+            for passed in list(islice(reached, _KEPT)):
+                del reached[passed]
+        ends = bits & self._last
+        while ends:
+            bit = ends & -ends
+            ends ^= bit
+            phrase = self._row.last[bit]
+            spans = self._spans[phrase]
+            spans += [(start, token[4]) for start in self._starts(phrase, token)]
+            if len(spans) >= self._most:
+                del spans[self._most :]
+                self._last ^= bit
+
+    def _starts(self, phrase: Phrase, token: Place) -> list[int]:
+        """Return where a phrase that ends with this token starts, going back."""
+        at = {token[1]: token[3]}
+        for text in reversed(phrase[:-1]):
+            if text:
+                found = (place for pos in at for place in self._ended(pos) if place[0] == text)
+                at = {pos: start for _, pos, _, start, _ in found}
+            else:
+                at = {pos - GAP: start for pos, start in at.items()}
+        return sorted(at.values())
+
+    def _ended(self, pos: int) -> Iterator[Place]:
+        reached = self._reached.get(pos)
+        while reached is not None:
+            _, token, reached = reached
+            yield token
 
 
 def merge(spans: Iterable[Span]) -> list[Span]:
@@ -125,22 +256,31 @@ def merge(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def _term(chunk: str, *, quoted: bool) -> Term:
-    """Return the term for what stands between spaces or quotes; without anything searchable it is empty."""
-    found = list(tokens(chunk))
-    parts = _phrase(token for token in found if token.next_pos == token.pos + 1)
-    if quoted or not parts:
-        return (parts,) if parts else ()
+def _terms(chunk: str, *, quoted: bool) -> Iterator[Term]:
+    """Yield the terms for what stands between spaces or quotes: one, unless it is long or has nothing searchable."""
+    found = sorted(tokens(chunk), key=lambda token: (token.pos, -token.next_pos))
     wholes: list[Token] = []
-    for token in sorted(found, key=lambda token: (token.pos, -token.next_pos)):
-        if not wholes or token.pos >= wholes[-1].next_pos:
+    parts: list[Token] = []
+    for token in found:
+        is_whole = not wholes or token.pos >= wholes[-1].next_pos
+        if is_whole and len(parts) + token.next_pos - token.pos > _LONGEST:
+            yield _term(parts, wholes, quoted=quoted)
+            wholes, parts = [], []
+        if is_whole:
             wholes.append(token)
-    return tuple(dict.fromkeys((parts, _phrase(wholes))))
+        if token.next_pos == token.pos + 1:
+            parts.append(token)
+    if parts:
+        yield _term(parts, wholes, quoted=quoted)
 
 
-def _phrase(found: Iterable[Token]) -> Phrase:
+def _term(parts: Sequence[Token], wholes: Sequence[Token], *, quoted: bool) -> Term:
+    return (_phrase(parts),) if quoted else tuple(dict.fromkeys((_phrase(parts), _phrase(wholes))))
+
+
+def _phrase(found: Sequence[Token]) -> Phrase:
     phrase: list[str] = []
-    expected = 0
+    expected = found[0].pos
     for token in found:
         if token.pos != expected:
             phrase.append("")
@@ -158,47 +298,25 @@ def _indexed(phrase: Phrase) -> frozenset[str]:
     return frozenset((*alone, *(phrase[n - 1] + phrase[n] for n in pairs)))
 
 
-def _phrase_spans(phrase: Phrase, by_text: Mapping[str, list[Token]]) -> list[Span]:
-    # All beginnings go forward together, one token of the phrase at a time: (position reached, start, end).
-    reached = [(token.next_pos, token.start, token.end) for token in by_text.get(phrase[0], ())]
-    for text in phrase[1:]:
-        if not reached:
-            break
-        if not text:
-            reached = [(pos + GAP, start, end) for pos, start, end in reached]
-            continue
-        at: defaultdict[int, list[Token]] = defaultdict(list)
-        for token in by_text.get(text, ()):
-            at[token.pos].append(token)
-        reached = [(t.next_pos, start, t.end) for pos, start, _ in reached for t in at.get(pos, ())]
-    return [(start, end) for _, start, end in reached]
-
-
-def _pieces(phrase: Phrase) -> list[str]:
+def _pieces(phrase: Phrase) -> Phrase:
     """Return what a plain text with the phrase has: words, and dense characters in a row; nothing if none has it."""
     pieces: list[str] = []
     before = ""
     for token in phrase:
         if not token.isascii() and not is_plain_dense(token):
-            return []
+            return ()
         if not token.isascii() and not before.isascii():
             pieces[-1] += token
-        elif token:
+        else:
             pieces.append(token)
         before = token
-    return pieces
+    return tuple(pieces)
 
 
-def _plain_spans(pieces: Sequence[str], text: str, words: bytes) -> list[Span]:
-    spans = plain_places(pieces[0], text, words)
-    for before, piece in pairwise(pieces):
-        if not spans:
-            break
-        ends: defaultdict[int, list[int]] = defaultdict(list)
-        for start, end in plain_places(piece, text, words):
-            ends[start].append(end)
-        # Dense pieces that touch would be one piece: there is a gap between these.
-        apart = not before.isascii() and not piece.isascii()
-        follow = [(start, end, next_plain_token(text, end)) for start, end in spans]
-        spans = [(start, last) for start, end, at in follow if at > end or not apart for last in ends.get(at, ())]
-    return spans
+def _plain_tokens(piece: str, text: str, words: bytes) -> Iterator[Place]:
+    """Yield the places of a piece as tokens, the next one of a phrase starting at `next_pos`."""
+    for start, end in plain_places(piece, text, words):
+        following = next_plain_token(text, end)
+        if following > end and not piece.isascii() and not text[following].isascii():
+            following -= GAP
+        yield piece, start, following, start, end

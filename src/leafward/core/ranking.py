@@ -17,6 +17,8 @@ RANKED = 1000
 SNIPPET = 200
 """The longest snippet, in characters."""
 
+# Places remembered of all that match; those of the rest are looked for again when they are shown.
+_REMEMBERED = 100_000
 _ELLIPSIS = "…"
 # How far a cut moves to fall between two words.
 _REACH = 24
@@ -36,12 +38,21 @@ class Candidate(NamedTuple):
     text: str
 
 
+class _Match(NamedTuple):
+    """A candidate that matches, how often it has each term, and where, unless there was no room to remember it."""
+
+    candidate: Candidate
+    counts: list[int]
+    spans: list[list[Span]] | None
+
+
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """A message that matches.
 
     `content` is the text that was searched, `snippet` the part of it to show, and `highlights` are the
-    matches in the snippet, as sorted `(start, end)` offsets. A higher score is better, within one search.
+    matches in the snippet, as sorted `(start, end)` offsets. A higher score is better, within one search. A text
+    is searched up to the 1,000th occurrence of a term: more do not raise its score and are not shown.
     """
 
     session_id: str
@@ -67,21 +78,24 @@ def rank(query: Query, candidates: Iterable[Candidate], *, limit: int) -> list[S
     matches = _matches(finder, candidates, most=max(RANKED, limit))
     if not matches:
         return []
-    average = sum(len(candidate.text) for candidate, _ in matches) / len(matches)
+    average = sum(len(match.candidate.text) for match in matches) / len(matches)
     weights = [_weight(term) for term in query.terms]
-    scored = [(_score(counts, weights, len(match.text) / average), match) for match, counts in matches]
-    scored.sort(key=lambda found: (found[1].id, found[1].session_id))
-    scored.sort(key=lambda found: (found[0], found[1].created_at), reverse=True)
+    scored = [(_score(match.counts, weights, len(match.candidate.text) / average), match) for match in matches]
+    scored.sort(key=lambda found: (found[1].candidate.id, found[1].candidate.session_id))
+    scored.sort(key=lambda found: (found[0], found[1].candidate.created_at), reverse=True)
     return [_result(finder, match, score) for score, match in scored[: max(limit, 0)]]
 
 
-def _matches(finder: Finder, candidates: Iterable[Candidate], *, most: int) -> list[tuple[Candidate, list[int]]]:
+def _matches(finder: Finder, candidates: Iterable[Candidate], *, most: int) -> list[_Match]:
     """Return the first candidates that match, with the number of times each term occurs."""
-    matches: list[tuple[Candidate, list[int]]] = []
+    matches: list[_Match] = []
+    room = _REMEMBERED
     for candidate in candidates:
-        counts = finder.count(candidate.text)
-        if counts is not None:
-            matches.append((candidate, counts))
+        spans = finder.find(candidate.text)
+        if spans is not None:
+            counts = [len(term) for term in spans]
+            room -= sum(counts)
+            matches.append(_Match(candidate, counts, spans if room >= 0 else None))
             if len(matches) == most:
                 break
     return matches
@@ -99,18 +113,19 @@ def _score(counts: Sequence[int], weights: Sequence[float], relative_length: flo
     return round(score, 6)
 
 
-def _result(finder: Finder, match: Candidate, score: float) -> SearchResult:
-    spans = finder.find(match.text)
+def _result(finder: Finder, match: _Match, score: float) -> SearchResult:
+    candidate = match.candidate
+    spans = match.spans or finder.find(candidate.text)
     assert spans is not None
-    snippet, highlights = excerpt(match.text, spans)
+    snippet, highlights = excerpt(candidate.text, spans)
     return SearchResult(
-        session_id=match.session_id,
-        id=match.id,
-        role=match.role,
-        content=match.text,
+        session_id=candidate.session_id,
+        id=candidate.id,
+        role=candidate.role,
+        content=candidate.text,
         snippet=snippet,
         highlights=highlights,
-        created_at=match.created_at,
+        created_at=candidate.created_at,
         score=score,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from itertools import pairwise, repeat
@@ -26,6 +26,11 @@ MAX_PARTS = 6
 GAP = 1 << 32
 """Positions left empty between two dense runs: a word does not reach across what separates them."""
 
+# More tokens than these are not told apart by how their words begin.
+_FEW = 16
+_FEW_LETTERS = 40
+# Words of one text remembered while it is cut.
+_KNOWN = 4096
 # Raise this when the cut changes: stored indexes are then rebuilt.
 _CUT = "1"
 
@@ -85,16 +90,6 @@ class Token(NamedTuple):
     `pos` counts words and dense characters; the next token of a phrase starts at `next_pos`. `start` and
     `end` are character offsets into the original text.
     """
-
-    text: str
-    pos: int
-    next_pos: int
-    start: int
-    end: int
-
-
-class _Part(NamedTuple):
-    """A token of one word, with its place relative to the word."""
 
     text: str
     pos: int
@@ -164,65 +159,70 @@ def index_tokens(text: str) -> set[str]:
     else:
         words = _patterns().word.findall(text)
         runs = _patterns().dense_run.findall(text)
-    found = {
-        part.text for word in set(words) for part in (_parts(word) if len(word) <= MAX_WORD else _long_parts(word))
-    }
+    found = {_stemmed(part.text) for word in set(words) for part in _cut(word)}
     for run in runs:
-        characters = _characters(run)
+        characters = run if _is_folded(run) else [character for character, _ in _characters(run)]
         found.update(characters)
         found.update(map(add, characters, characters[1:]))
     return found
 
 
-def tokens(text: str, wanted: frozenset[str] | None = None) -> Iterator[Token]:
-    """Yield the tokens of a text in order, only those in `wanted` when given.
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of a text in order.
 
     The whole of a camelCase word comes after its parts, at the position of the first of them. Dense runs with
     no word between them are `GAP` positions apart.
     """
+    return map(Token._make, _tokens(text, ("",), None))
+
+
+def wanted_tokens(text: str, wanted: frozenset[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield those of the `tokens` that are wanted, as bare tuples, which are quicker made."""
+    return _tokens(text, _beginnings(wanted), wanted)
+
+
+def _tokens(
+    text: str, beginnings: tuple[str, ...], wanted: frozenset[str] | None
+) -> Iterator[tuple[str, int, int, int, int]]:
     pos = 0
     after_dense = False
+    known: dict[str, tuple[list[Token], int]] = {}
     for match in (_ASCII_WORD if text.isascii() else _patterns().either).finditer(text):
-        run, start = match[0], match.start()
+        run = match[0]
         if run > _BEFORE_DENSE and is_dense(run):
             pos += GAP if after_dense else 0
             after_dense = True
-            characters = _characters(run)
-            lengths = repeat(1) if characters is run else map(len, _patterns().dense_character.findall(run))
-            for character, length in zip(characters, lengths, strict=False):
+            if wanted and _is_folded(run) and wanted.isdisjoint(run):
+                pos += len(run)
+                continue
+            start = match.start()
+            for character, length in _characters(run):
                 if wanted is None or character in wanted:
-                    yield Token(character, pos, pos + 1, start, start + length)
+                    yield character, pos, pos + 1, start, start + length
                 pos += 1
                 start += length
-        elif parts := _parts(run) if len(run) <= MAX_WORD else _long_parts(run):
-            after_dense = False
+            continue
+        parts, width = known.get(run) or _keep(run, beginnings, wanted, known)
+        if parts:
+            start = match.start()
             for token, first, last, begin, end in parts:
-                if wanted is None or token in wanted:
-                    yield Token(token, pos + first, pos + last, start + begin, start + end)
-            pos += parts[-1].next_pos
-
-
-def positions(text: str, wanted: frozenset[str]) -> Iterator[Token]:
-    """Yield what `tokens` yields, in half the time, with positions in place of the character offsets."""
-    pos = 0
-    after_dense = False
-    for run in (_ASCII_WORD if text.isascii() else _patterns().either).findall(text):
-        if run > _BEFORE_DENSE and is_dense(run):
-            pos += GAP if after_dense else 0
-            after_dense = True
-            characters = _characters(run)
-            if not wanted.isdisjoint(characters):
-                for at, character in enumerate(characters, pos):
-                    if character in wanted:
-                        yield Token(character, at, at + 1, at, at + 1)
-            pos += len(characters)
-        elif parts := _parts(run) if len(run) <= MAX_WORD else _long_parts(run):
+                yield token, pos + first, pos + last, start + begin, start + end
+        if width:
             after_dense = False
-            for part in parts:
-                if part.text in wanted:
-                    first, last = pos + part.pos, pos + part.next_pos
-                    yield Token(part.text, first, last, first, last)
-            pos += parts[-1].next_pos
+            pos += width
+
+
+def _keep(
+    word: str, beginnings: tuple[str, ...], wanted: frozenset[str] | None, known: dict[str, tuple[list[Token], int]]
+) -> tuple[list[Token], int]:
+    """Return those parts of a word that are wanted, stemmed, and how many positions it takes; remember them."""
+    parts = _cut(word)
+    # Finding a stem takes long, so only of what can have one that is wanted.
+    stemmed = (part._replace(text=_stemmed(part.text)) for part in parts if part.text.startswith(beginnings))
+    kept = [part for part in stemmed if wanted is None or part.text in wanted], parts[-1].next_pos if parts else 0
+    if len(known) < _KNOWN and len(word) <= MAX_WORD:
+        known[word] = kept
+    return kept
 
 
 def is_plain(text: str) -> bool:
@@ -243,12 +243,17 @@ def ascii_words(text: str) -> bytes:
     return text.encode("ascii", "replace").translate(_ASCII_WORDS) + b" "
 
 
-def plain_places(wanted: str, text: str, words: bytes) -> list[tuple[int, int]]:
-    """Return the start and end of everything in a plain text that is `wanted`, overlapping or not.
+def plain_places(wanted: str, text: str, words: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of everything in a plain text that is `wanted`, overlapping or not, as `tokens` does.
 
     `wanted` is the token of an ASCII word, or dense characters in a row; `words` are the `ascii_words` of the text.
     """
     return _plain_words(wanted, text, words) if wanted.isascii() else _plain_dense(wanted, text)
+
+
+def count_beginnings(wanted: str, text: str, words: bytes) -> int:
+    """Return how often `plain_places` has to look closer, at most, to yield all."""
+    return words.count(_beginning(wanted).encode()) if wanted.isascii() else text.count(wanted)
 
 
 def next_plain_token(text: str, end: int) -> int:
@@ -257,19 +262,17 @@ def next_plain_token(text: str, end: int) -> int:
     return match.start() if match else -1
 
 
-def _plain_dense(wanted: str, text: str) -> list[tuple[int, int]]:
-    places: list[tuple[int, int]] = []
+def _plain_dense(wanted: str, text: str) -> Iterator[tuple[int, int]]:
     start = text.find(wanted)
     while start >= 0:
-        places.append((start, start + len(wanted)))
+        yield start, start + len(wanted)
         start = text.find(wanted, start + 1)
-    return places
 
 
-def _plain_words(wanted: str, text: str, words: bytes) -> list[tuple[int, int]]:
-    places: list[tuple[int, int]] = []
+def _plain_words(wanted: str, text: str, words: bytes) -> Iterator[tuple[int, int]]:
     beginning = _beginning(wanted)
-    found = words.find(beginning)
+    sought = beginning.encode()
+    found = words.find(sought)
     while found >= 0:
         # The space after the last character is, at index -1, also before the first.
         inside = words[found - 1] != _SPACE
@@ -278,18 +281,24 @@ def _plain_words(wanted: str, text: str, words: bytes) -> list[tuple[int, int]]:
         if not inside or text[found].isupper():
             start = words.rfind(b" ", 0, found) + 1 if inside else found
             end = words.find(b" ", found)
-            word = text[start:end]
-            for token, _, _, first, last in _parts(word) if len(word) <= MAX_WORD else _long_parts(word):
-                if token == wanted:
-                    places.append((start + first, start + last))
-        found = words.find(beginning, end)
-    return places
+            for letters, _, _, first, last in _cut(text[start:end]):
+                if letters.startswith(beginning) and _stemmed(letters) == wanted:
+                    yield start + first, start + last
+        found = words.find(sought, end)
 
 
 @lru_cache(maxsize=256)
-def _beginning(token: str) -> bytes:
+def _beginning(token: str) -> str:
     """Return what all words with this token begin with, in lower case."""
-    return (_STEM_ENDING.sub("", token) or token[0]).encode()
+    return _STEM_ENDING.sub("", token) or token[0]
+
+
+def _beginnings(wanted: frozenset[str]) -> tuple[str, ...]:
+    """Return what a word that has one of these tokens begins with: a few short strings, for `startswith`."""
+    if len(wanted) <= _FEW:
+        return tuple({_beginning(token) for token in wanted})
+    letters = {token[0] for token in wanted}
+    return tuple(letters) if len(letters) <= _FEW_LETTERS else ("",)
 
 
 def is_dense(token: str) -> bool:
@@ -299,31 +308,44 @@ def is_dense(token: str) -> bool:
     return bool(patterns.dense_character.match(token) or patterns.joining.match(token))
 
 
-def _characters(run: str) -> Sequence[str]:
-    """Return the folded characters of a dense run; the run itself when that is what it is made of."""
-    patterns = _patterns()
-    if unicodedata.is_normalized("NFKC", run) and not patterns.joining.search(run):
-        return run
-    return [_VARIATION.sub("", unicodedata.normalize("NFKC", one)) for one in patterns.dense_character.findall(run)]
+def _is_folded(run: str) -> bool:
+    """Return whether the characters of a dense run are its tokens as they stand."""
+    # In this order: normalising takes a time quadratic in the number of signs that join.
+    return not _patterns().joining.search(run) and unicodedata.is_normalized("NFKC", run)
 
 
-def _long_parts(word: str) -> tuple[_Part, ...]:
+def _characters(run: str) -> Iterable[tuple[str, int]]:
+    """Return the folded characters of a dense run, each with the length it has in the run."""
+    if _is_folded(run):
+        return zip(run, repeat(1))
+    found = (match[0] for match in _patterns().dense_character.finditer(run))
+    return ((_fold_dense(one[:MAX_WORD]), len(one)) for one in found)
+
+
+@lru_cache(maxsize=4096)
+def _fold_dense(character: str) -> str:
+    return _VARIATION.sub("", unicodedata.normalize("NFKC", character))
+
+
+def _cut(word: str) -> tuple[Token, ...]:
+    """Return the tokens of a word, not yet stemmed: its camelCase parts if it has some, then the whole."""
+    if len(word) <= MAX_WORD:
+        return _parts(word)
     # Not cached as it is: a megabyte of base64 is one word.
     whole = _fold(word[:MAX_WORD])
-    return (_Part(whole, 0, 1, 0, len(word)),) if whole else ()
+    return (Token(whole, 0, 1, 0, len(word)),) if whole else ()
 
 
 @lru_cache(maxsize=16384)
-def _parts(word: str) -> tuple[_Part, ...]:
-    """Return the tokens of a word: its camelCase parts if it has some, then the whole."""
+def _parts(word: str) -> tuple[Token, ...]:
     whole = _fold(word)
     if not whole:
         return ()
     cuts = [0, *_humps(word), len(word)]
     if not 2 < len(cuts) <= MAX_PARTS + 1:
-        return (_Part(whole, 0, 1, 0, len(word)),)
-    parts = [_Part(_fold(word[a:b]), n, n + 1, a, b) for n, (a, b) in enumerate(pairwise(cuts))]
-    return (*parts, _Part(whole, 0, len(parts), 0, len(word)))
+        return (Token(whole, 0, 1, 0, len(word)),)
+    parts = [Token(_fold(word[a:b]), n, n + 1, a, b) for n, (a, b) in enumerate(pairwise(cuts))]
+    return (*parts, Token(whole, 0, len(parts), 0, len(word)))
 
 
 def _humps(word: str) -> list[int]:
@@ -338,22 +360,21 @@ def _humps(word: str) -> list[int]:
     ]
 
 
-@lru_cache(maxsize=16384)
 def _fold(word: str) -> str:
-    """Return the form under which a word, or a part of one, is indexed; empty when nothing of it is left."""
+    """Return a word, or a part of one, without what does not matter; empty when nothing of it is left."""
     if word.isascii():
-        folded = word.lower()
-    else:
-        plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", word).casefold())
-        composed = unicodedata.normalize("NFC", _ACCENT.sub("", plain))
-        # Some letters unfold to several words with spaces or slashes between.
-        folded = "".join(letter for letter in composed if unicodedata.category(letter)[0] in "LMN")[:MAX_WORD]
-    return _stem(folded) if folded.isascii() and folded.isalpha() else folded
+        return word.lower()
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", word).casefold())
+    composed = unicodedata.normalize("NFC", _ACCENT.sub("", plain))
+    # Some letters unfold to several words with spaces or slashes between.
+    return "".join(letter for letter in composed if unicodedata.category(letter)[0] in "LMN")[:MAX_WORD]
 
 
-def _stem(word: str) -> str:
+@lru_cache(maxsize=16384)
+def _stemmed(letters: str) -> str:
+    """Return the form under which a folded word is indexed."""
     # A stemmer holds the word it works on, and one thread may index while another searches.
-    return _stemmer()().stemWord(word)
+    return _stemmer()().stemWord(letters) if letters.isascii() and letters.isalpha() else letters
 
 
 @lru_cache(maxsize=1)
