@@ -51,11 +51,11 @@ FULL = Profile(
     search_sessions=100,
     search_each=1_000,
     search_rounds=9,
-    import_size=5_000,
+    import_size=30_000,
     wait_budget=5,
     branch_sizes=(1_000, 10_000),
     branch_rounds=7,
-    import_rounds=7,
+    import_rounds=3,
     disk_sizes=(1_000, 10_000),
     disk_cap=25,
 )

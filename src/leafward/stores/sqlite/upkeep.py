@@ -53,7 +53,7 @@ class SqliteUpkeep:
     def wrote(self, rows: int, size: int) -> None:
         """Take note of a commit that changed so many rows, with so many bytes of content."""
         self._last_rows = rows
-        self._unindexed += rows // 2
+        self._unindexed += max(rows - 1, 1)
         self._uncopied += 2 * rows + size // PAGE
         self._maybe_more = True
 
