@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from unittest.mock import patch
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from leafward.core import query as query_module
 from leafward.core.query import MOST, Finder, Phrase, Query, Span, find, merge, parse_query
-from leafward.core.text import GAP, index_tokens, is_plain, tokens
+from leafward.core.text import GAP, index_tokens, is_plain, next_plain_token, tokens
 
 CHARACTERS = (
     "abRunSé\u0301ßİ09½_-./'\"”「」 \n\u3000，中文字のｶﾞガー한국\u1100\u1161㈠ゟ葛\U000e0100"
@@ -300,3 +301,26 @@ def test_a_text_made_to_be_slow_is_searched_in_no_time() -> None:
         text = (word * 15 + other * 15) * 5000
         assert not matches(f'"{word * 16}{other * 16}"', text)
         assert matches(f'"{word * 15}{other * 15}"', text)
+
+
+def test_a_phrase_that_is_everywhere_takes_the_memory_of_a_few_copies_of_the_text() -> None:
+    for rest in (" of the database, which was restarted", "，数据库昨天重启了，所以连接超时"):
+        text = f"the connection pool{rest}. " * 20_000
+        finder = Finder(parse_query('"connection pool"'))
+        finder.find(rest)
+        tracemalloc.start()
+        spans = finder.find(text)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert spans is not None
+        assert len(spans[0]) == MOST
+        assert peak < 4 * len(text)
+
+
+def test_what_separates_two_words_is_read_once_however_many_phrases_overlap() -> None:
+    text = "a " * 30 + " " * 100_000 + "a"
+
+    with patch.object(query_module, "next_plain_token", wraps=next_plain_token) as reading:
+        assert matches(f'"{"a " * 31}"', text)
+
+    assert reading.call_count == 31

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from leafward.core.text import (
     GAP,
     MAX_WORD,
+    Cutter,
     analyzer_version,
     ascii_words,
     count_beginnings,
@@ -23,9 +24,9 @@ from leafward.core.text import (
     is_plain,
     is_plain_dense,
     next_plain_token,
+    plain_ends,
     plain_places,
     tokens,
-    wanted_tokens,
 )
 
 # Whatever has a rule of its own, so that random texts meet the rules next to each other.
@@ -39,6 +40,10 @@ texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
 
 def cut(text: str) -> list[str]:
     return [token.text for token in tokens(text)]
+
+
+def wanted_tokens(text: str, wanted: frozenset[str]) -> list[tuple[str, int, int, int, int]]:
+    return list(Cutter(wanted).tokens(text))
 
 
 def places(token: str, text: str) -> list[tuple[int, int]]:
@@ -162,7 +167,7 @@ def test_only_wanted_tokens_come_with_the_places_they_have_among_all() -> None:
     text = "The userName of 数据库 is running，库"
 
     for wanted in (frozenset({"name", "据", "run"}), frozenset({"run", "x"}), frozenset[str]()):
-        assert list(wanted_tokens(text, wanted)) == [token for token in tokens(text) if token.text in wanted]
+        assert wanted_tokens(text, wanted) == [token for token in tokens(text) if token.text in wanted]
 
 
 def test_signs_without_end_join_one_character_in_no_time() -> None:
@@ -175,9 +180,9 @@ def test_signs_without_end_join_one_character_in_no_time() -> None:
 
 
 def test_more_words_than_are_remembered_are_cut_alike() -> None:
-    text = " ".join(f"runs w{n}" for n in range(5000))
+    text = " ".join(f"runs w{n}" for n in range(20_000))
 
-    assert [pos for _, pos, *_ in wanted_tokens(f"{text} {text}", frozenset({"w4999"}))] == [9999, 19999]
+    assert [pos for _, pos, *_ in wanted_tokens(f"{text} {text}", frozenset({"w19999"}))] == [39999, 79999]
 
 
 def test_the_version_names_the_stemmer() -> None:
@@ -268,6 +273,18 @@ def test_overlapping_places_in_a_plain_text_are_all_found() -> None:
     ]  # fmt: skip
 
 
+def test_what_follows_in_a_plain_text_is_found_where_it_starts() -> None:
+    text = "a RunS 数据 runs"
+    words = ascii_words(text)
+
+    assert [next_plain_token(text, end) for end in (1, 5, 6, 9, len(text))] == [2, 5, 7, 10, len(text)]
+    assert plain_ends("run", text, words, 2) == [5, 6]
+    assert plain_ends("s", text, words, 5) == [6]
+    assert plain_ends("run", text, words, 5) == plain_ends("run", text, words, len(text)) == []
+    assert plain_ends("数据", text, words, 7) == [9]
+    assert plain_ends("数据", text, words, 10) == plain_ends("数", text, words, len(text)) == []
+
+
 def test_the_beginning_of_a_long_word_is_found_and_nothing_inside() -> None:
     word = "needleHay" * 10
 
@@ -298,11 +315,13 @@ def test_wanted_tokens_are_those_of_all_that_are_wanted(text: str, data: st.Data
     everything = sorted({token.text for token in tokens(text)})
     wanted = data.draw(st.frozensets(st.sampled_from(everything))) if everything else frozenset("a")
 
-    assert list(wanted_tokens(text, wanted)) == [token for token in tokens(text) if token.text in wanted]
+    cutter = Cutter(wanted)
+    for _ in ("new words", "known words"):
+        assert list(cutter.tokens(text)) == [token for token in tokens(text) if token.text in wanted]
     # So many that they are not told apart by more than their first letter, or not even by that.
     for others in (frozenset(f"9{n}" for n in range(17)), frozenset(map(chr, range(0x400, 0x440)))):
         found = [token for token in wanted_tokens(text, wanted | others) if token[0] in wanted]
-        assert found == list(wanted_tokens(text, wanted))
+        assert found == wanted_tokens(text, wanted)
 
 
 def test_no_more_places_are_found_than_words_begin_alike() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from heapq import merge as merge_sorted
+from dataclasses import dataclass, field
 from itertools import islice
 
 from leafward.core.text import (
     GAP,
+    Cutter,
     Token,
     ascii_words,
     count_beginnings,
@@ -18,9 +18,9 @@ from leafward.core.text import (
     is_plain,
     is_plain_dense,
     next_plain_token,
+    plain_ends,
     plain_places,
     tokens,
-    wanted_tokens,
 )
 
 MOST = 1000
@@ -34,7 +34,7 @@ _LONGEST_IN_ALL = 512
 """As much of a query is phrases; of what follows in it, each word is asked for by itself."""
 _FEW = 16
 """Tokens looked for one by one; to look for more, a text is cut into its tokens once."""
-_RARE = 8
+_RARE = 16
 """In fewer than one of so many characters can what is looked for begin; else a text is better cut."""
 _KEPT = 256
 """Places remembered while a phrase is followed: enough for 32 words of up to six parts, the whole and a gap."""
@@ -61,6 +61,8 @@ class Query:
     """A parsed search: a text matches when it has every term. Without terms nothing matches."""
 
     terms: tuple[Term, ...]
+    text: str = field(default="", compare=False)
+    """What was parsed, for a search that has words of its own."""
 
     @property
     def needs(self) -> tuple[tuple[frozenset[str], ...], ...]:
@@ -94,7 +96,7 @@ def parse_query(text: str) -> Query:
                 terms[term] = None
                 room -= size
         outside_quotes = not outside_quotes
-    return Query(tuple(terms))
+    return Query(tuple(terms), text)
 
 
 def find(query: Query, text: str) -> list[list[Span]] | None:
@@ -113,23 +115,31 @@ class Finder:
         phrases = list(dict.fromkeys(phrase for term in query.terms for phrase in term))
         self._terms = query.terms
         self._most = max(1, min(MOST, _MOST_IN_ALL // max(1, len(query.terms))))
-        self._wanted = frozenset(token for phrase in phrases for token in phrase if token)
-        self._has_words = any(token.isascii() for token in self._wanted)
+        wanted = frozenset(token for phrase in phrases for token in phrase if token)
+        self._has_words = any(token.isascii() for token in wanted)
         self._row = _Row(phrases)
-        self._plain = {phrase: _Row([_pieces(phrase)]) for phrase in phrases} if len(self._wanted) <= _FEW else {}
-        self._needed = [token for term in query.terms if len(term) == 1 for token in term[0] if token][:_FEW]
-        self._pieces = {piece for row in self._plain.values() for phrase in row.phrases for piece in phrase if piece}
+        self._cutter = Cutter(wanted)
+        self._plain = {phrase: _pieces(phrase) for phrase in phrases} if len(wanted) <= _FEW else {}
+        # What to count in a plain text: a piece, how often the phrases have it, and whether all that match have it.
+        times = Counter(piece for phrase in self._plain.values() for piece in phrase if piece)
+        required = (_pieces(term[0]) or term[0] for term in query.terms if len(term) == 1)
+        needed = list(islice((piece for phrase in required for piece in phrase if piece), _FEW))
+        self._probes = [(piece, times[piece], piece in needed) for piece in dict.fromkeys([*needed, *times])]
 
     def find(self, text: str) -> list[list[Span]] | None:
         """Return where a text has each of the terms, or `None` when one is missing."""
         if is_plain(text):
             words = ascii_words(text) if self._has_words else b""
-            if any(not count_beginnings(token, text, words) for token in self._needed):
-                return None
-            hits = sum(count_beginnings(piece, text, words) for piece in self._pieces)
-            if self._plain and hits <= len(text) // _RARE + _FEW:
-                return self._places(lambda phrase: self._plain_spans(self._plain[phrase], text, words))
-        return self._places(_Walk(self._row, self._most).spans(wanted_tokens(text, self._wanted)).__getitem__)
+            # To follow the phrases takes about as many steps as the text has pieces of them.
+            steps = 0
+            for piece, times, needed in self._probes:
+                count = count_beginnings(piece, text, words)
+                if needed and not count:
+                    return None
+                steps += times * count
+            if self._plain and steps <= len(text) // _RARE + _FEW:
+                return self._places(lambda phrase: self._plain_spans(phrase, text, words))
+        return self._places(_Walk(self._row, self._most).spans(self._cutter.tokens(text)).__getitem__)
 
     def _places(self, spans_of: Callable[[Phrase], list[Span]]) -> list[list[Span]] | None:
         places: list[list[Span]] = []
@@ -140,17 +150,12 @@ class Finder:
             places.append(spans[: self._most])
         return places or None
 
-    def _plain_spans(self, row: _Row, text: str, words: bytes) -> list[Span]:
-        if not row.phrases:
+    def _plain_spans(self, phrase: Phrase, text: str, words: bytes) -> list[Span]:
+        pieces = self._plain[phrase]
+        if not pieces:
             return []
-        (pieces,) = row.phrases
-        if len(pieces) == 1:
-            return list(islice(plain_places(pieces[0], text, words), self._most))
-        wanted = {piece for piece in pieces if piece}
-        # In the order in which `tokens` yields them.
-        streams = (_plain_tokens(piece, text, words) for piece in wanted)
-        found = merge_sorted(*streams, key=lambda token: (token[4], -token[3]))
-        return _Walk(row, self._most).spans(found)[pieces]
+        found = plain_places(pieces[0], text, words)
+        return list(islice(found if len(pieces) == 1 else _followed(found, pieces[1:], text, words), self._most))
 
 
 class _Row:
@@ -313,10 +318,21 @@ def _pieces(phrase: Phrase) -> Phrase:
     return tuple(pieces)
 
 
-def _plain_tokens(piece: str, text: str, words: bytes) -> Iterator[Place]:
-    """Yield the places of a piece as tokens, the next one of a phrase starting at `next_pos`."""
-    for start, end in plain_places(piece, text, words):
-        following = next_plain_token(text, end)
-        if following > end and not piece.isascii() and not text[following].isascii():
-            following -= GAP
-        yield piece, start, following, start, end
+def _followed(places: Iterable[Span], pieces: Phrase, text: str, words: bytes) -> Iterator[Span]:
+    """Yield those places of a plain text that these pieces follow, one after the other, with the end of the last."""
+    # Where phrases overlap the same is asked again, and what separates two tokens may be long.
+    after: dict[int, int] = {}
+    for start, end in places:
+        if len(after) > _KEPT:
+            after.clear()
+        ends = [end]
+        for piece in pieces:
+            after.update((end, next_plain_token(text, end)) for end in ends if end not in after)
+            if piece:
+                ends = [last for end in ends for last in plain_ends(piece, text, words, after[end])]
+            else:
+                ends = [end for end in ends if after[end] > end]
+            if not ends:
+                break
+        for end in ends:
+            yield start, end

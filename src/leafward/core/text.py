@@ -29,8 +29,8 @@ GAP = 1 << 32
 # More tokens than these are not told apart by how their words begin.
 _FEW = 16
 _FEW_LETTERS = 40
-# Words of one text remembered while it is cut.
-_KNOWN = 4096
+# Words that a `Cutter` remembers.
+_KNOWN = 16384
 # Raise this when the cut changes: stored indexes are then rebuilt.
 _CUT = "1"
 
@@ -173,56 +173,56 @@ def tokens(text: str) -> Iterator[Token]:
     The whole of a camelCase word comes after its parts, at the position of the first of them. Dense runs with
     no word between them are `GAP` positions apart.
     """
-    return map(Token._make, _tokens(text, ("",), None))
+    return map(Token._make, Cutter(None).tokens(text))
 
 
-def wanted_tokens(text: str, wanted: frozenset[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield those of the `tokens` that are wanted, as bare tuples, which are quicker made."""
-    return _tokens(text, _beginnings(wanted), wanted)
+class Cutter:
+    """Cuts many texts into `tokens`, those that are wanted, or all; what a word has of them is remembered."""
 
+    def __init__(self, wanted: frozenset[str] | None) -> None:
+        self._wanted = wanted
+        self._beginnings = ("",) if wanted is None else _beginnings(wanted)
+        self._known: dict[str, tuple[tuple[Token, ...], int]] = {}
 
-def _tokens(
-    text: str, beginnings: tuple[str, ...], wanted: frozenset[str] | None
-) -> Iterator[tuple[str, int, int, int, int]]:
-    pos = 0
-    after_dense = False
-    known: dict[str, tuple[list[Token], int]] = {}
-    for match in (_ASCII_WORD if text.isascii() else _patterns().either).finditer(text):
-        run = match[0]
-        if run > _BEFORE_DENSE and is_dense(run):
-            pos += GAP if after_dense else 0
-            after_dense = True
-            if wanted and _is_folded(run) and wanted.isdisjoint(run):
-                pos += len(run)
+    def tokens(self, text: str) -> Iterator[tuple[str, int, int, int, int]]:
+        """Yield the tokens of a text as bare tuples, which are quicker made."""
+        wanted, known = self._wanted, self._known
+        pos = 0
+        after_dense = False
+        for match in (_ASCII_WORD if text.isascii() else _patterns().either).finditer(text):
+            run = match[0]
+            if run > _BEFORE_DENSE and is_dense(run):
+                pos += GAP if after_dense else 0
+                after_dense = True
+                if wanted and _is_folded(run) and wanted.isdisjoint(run):
+                    pos += len(run)
+                    continue
+                start = match.start()
+                for character, length in _characters(run):
+                    if wanted is None or character in wanted:
+                        yield character, pos, pos + 1, start, start + length
+                    pos += 1
+                    start += length
                 continue
-            start = match.start()
-            for character, length in _characters(run):
-                if wanted is None or character in wanted:
-                    yield character, pos, pos + 1, start, start + length
-                pos += 1
-                start += length
-            continue
-        parts, width = known.get(run) or _keep(run, beginnings, wanted, known)
-        if parts:
-            start = match.start()
-            for token, first, last, begin, end in parts:
-                yield token, pos + first, pos + last, start + begin, start + end
-        if width:
-            after_dense = False
-            pos += width
+            parts, width = known.get(run) or self._learn(run)
+            if parts:
+                start = match.start()
+                for token, first, last, begin, end in parts:
+                    yield token, pos + first, pos + last, start + begin, start + end
+            if width:
+                after_dense = False
+                pos += width
 
-
-def _keep(
-    word: str, beginnings: tuple[str, ...], wanted: frozenset[str] | None, known: dict[str, tuple[list[Token], int]]
-) -> tuple[list[Token], int]:
-    """Return those parts of a word that are wanted, stemmed, and how many positions it takes; remember them."""
-    parts = _cut(word)
-    # Finding a stem takes long, so only of what can have one that is wanted.
-    stemmed = (part._replace(text=_stemmed(part.text)) for part in parts if part.text.startswith(beginnings))
-    kept = [part for part in stemmed if wanted is None or part.text in wanted], parts[-1].next_pos if parts else 0
-    if len(known) < _KNOWN and len(word) <= MAX_WORD:
-        known[word] = kept
-    return kept
+    def _learn(self, word: str) -> tuple[tuple[Token, ...], int]:
+        """Return the tokens of a word that are wanted, placed within it, and how many positions it takes."""
+        parts = _cut(word)
+        # Finding a stem takes long, so only of what can have one that is wanted.
+        stemmed = (part._replace(text=_stemmed(part.text)) for part in parts if part.text.startswith(self._beginnings))
+        kept = tuple(part for part in stemmed if self._wanted is None or part.text in self._wanted)
+        learnt = kept, parts[-1].next_pos if parts else 0
+        if len(self._known) < _KNOWN and len(word) <= MAX_WORD:
+            self._known[word] = learnt
+        return learnt
 
 
 def is_plain(text: str) -> bool:
@@ -257,9 +257,19 @@ def count_beginnings(wanted: str, text: str, words: bytes) -> int:
 
 
 def next_plain_token(text: str, end: int) -> int:
-    """Return where the first token of a plain text from `end` on starts, or -1."""
+    """Return where the first token of a plain text from `end` on starts, or the length of the text."""
     match = _PLAIN_TOKEN.search(text, end)
-    return match.start() if match else -1
+    return match.start() if match else len(text)
+
+
+def plain_ends(wanted: str, text: str, words: bytes, start: int) -> list[int]:
+    """Return the ends of those `plain_places` that start at `start`, where a token does: `RunS` has two for `run`."""
+    if not wanted.isascii():
+        return [start + len(wanted)] if text.startswith(wanted, start) else []
+    beginning = _beginning(wanted)
+    if not words.startswith(beginning.encode(), start):
+        return []
+    return [end for first, end in _in_plain_word(wanted, beginning, text, words, start) if first == start]
 
 
 def _plain_dense(wanted: str, text: str) -> Iterator[tuple[int, int]]:
@@ -274,17 +284,21 @@ def _plain_words(wanted: str, text: str, words: bytes) -> Iterator[tuple[int, in
     sought = beginning.encode()
     found = words.find(sought)
     while found >= 0:
-        # The space after the last character is, at index -1, also before the first.
-        inside = words[found - 1] != _SPACE
         end = found + 1
         # A token starts with its word or, inside of it, with a capital letter; then the word is cut to see.
-        if not inside or text[found].isupper():
-            start = words.rfind(b" ", 0, found) + 1 if inside else found
+        # The space after the last character is, at index -1, also before the first.
+        if words[found - 1] == _SPACE or text[found].isupper():
+            yield from _in_plain_word(wanted, beginning, text, words, found)
             end = words.find(b" ", found)
-            for letters, _, _, first, last in _cut(text[start:end]):
-                if letters.startswith(beginning) and _stemmed(letters) == wanted:
-                    yield start + first, start + last
         found = words.find(sought, end)
+
+
+def _in_plain_word(wanted: str, beginning: str, text: str, words: bytes, place: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of what is wanted, and so begins, in the word around a place."""
+    start = words.rfind(b" ", 0, place) + 1
+    for letters, _, _, first, last in _cut(text[start : words.find(b" ", place)]):
+        if letters.startswith(beginning) and _stemmed(letters) == wanted:
+            yield start + first, start + last
 
 
 @lru_cache(maxsize=256)
