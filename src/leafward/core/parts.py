@@ -10,7 +10,9 @@ from leafward.core.json import encode_text
 Part = dict[str, Any]
 
 _THINKING = frozenset({"thinking", "reasoning", "redacted_thinking"})
-_MEDIA = frozenset({"image", "audio", "video", "file", "data", "image_url", "input_audio", "document"})
+_MEDIA = frozenset(
+    {"image", "audio", "video", "file", "data", "image_url", "input_audio", "input_image", "input_file", "document"}
+)
 
 
 def is_thinking(part: Part) -> bool:

@@ -1,0 +1,275 @@
+"""Anthropic's Messages: system text apart, user and assistant in turn, results first in the user's answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from leafward.core.message import Message
+from leafward.core.parts import Part, is_thinking, thinking_text
+from leafward.formats.calls import Call, Result, made_id
+from leafward.formats.media import read_media
+from leafward.formats.origin import ORIGIN, opaque, raw_of, rest_of, without_origin
+from leafward.formats.reading import Messages, build, checked_messages, json_object, object_list, string, typed_blocks
+from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
+from leafward.formats.wording import as_text
+
+NAME = "anthropic"
+OPENING = "[The conversation begins with the assistant.]"
+"""The user's first message where there is none: the API wants one."""
+
+_FITTING_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_UNDERSTOOD = frozenset(
+    {"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result", "search_result"}
+)
+_NATIVE = frozenset(
+    {
+        "search_result",
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "tool_reference",
+        "container_upload",
+        "mcp_tool_use",
+        "mcp_tool_result",
+    }
+)
+_SOURCE_FIELDS = {
+    "base64": {"type", "media_type", "data"},
+    "url": {"type", "url"},
+    "file": {"type", "file_id"},
+    "text": {"type", "media_type", "data"},
+    "content": {"type", "content"},
+}
+# What AI SDK and AgentScope write into such blocks; the API refuses fields it does not know.
+_FOREIGN_TEXT = frozenset({"state", "providerMetadata", "metadata", ORIGIN})
+_FOREIGN_CALL = frozenset({"state", "metadata", "content", ORIGIN})
+
+# ── to Anthropic ─────────────────────────────────────────────────────────────
+
+
+def to_anthropic(messages: Messages) -> dict[str, Any]:
+    """Return `{"system", "messages"}` for `client.messages.create(...)`.
+
+    `system` is a string, empty when there is none; it is a list of text blocks when there are several, or when one
+    carries more than its text, such as `cache_control`. System messages go there wherever they stand. Messages of one
+    side are merged, blank texts left out (the API refuses them), and ids of calls that the API refuses replaced.
+    Thinking keeps its signature; thinking without one is sent as text between `<thinking>` tags.
+
+    Raises:
+        ValueError: something in `messages` is no message.
+    """
+    found = with_ids(turns(checked_messages(messages)), _fitting, everywhere=True)
+    system: list[dict[str, Any]] = []
+    system_as_list = False
+    payload = _Payload()
+    for entry in media_to_user(found, may_send=("user",), from_results=False):
+        if isinstance(entry, Answers):
+            payload.add("user", [_tool_result(result) for _, result in entry.pairs], {})
+        elif entry.role in ("system", "developer"):
+            system += _blocks(entry)
+            system_as_list = system_as_list or rest_of(entry.message.extra, NAME).get("form") == "list"
+        else:
+            kept = rest_of(entry.message.extra, NAME) if entry.first else {}
+            payload.add(entry.role, _blocks(entry), kept)
+    return {"system": _content(system, system_as_list) if system else "", "messages": payload.finish()}
+
+
+class _Payload:
+    """Messages in which the two sides take turns."""
+
+    def __init__(self) -> None:
+        self._messages: list[dict[str, Any]] = []
+        self._as_list: list[bool] = []
+
+    def add(self, role: str, blocks: list[dict[str, Any]], kept: Mapping[str, Any]) -> None:
+        if not blocks:
+            return
+        fields = cast(dict[str, Any], kept.get("fields", {}))
+        if not self._messages and role == "assistant":
+            self._append("user", [{"type": "text", "text": OPENING}], {}, False)
+        if self._messages and self._messages[-1]["role"] == role:
+            last = self._messages[-1]
+            self._messages[-1] = {**fields, **last, "content": last["content"] + blocks}
+            self._as_list[-1] = self._as_list[-1] or kept.get("form") == "list"
+        else:
+            self._append(role, blocks, fields, kept.get("form") == "list")
+
+    def _append(self, role: str, blocks: list[dict[str, Any]], fields: dict[str, Any], as_list: bool) -> None:
+        self._messages.append({"role": role, "content": blocks, **fields})
+        self._as_list.append(as_list)
+
+    def finish(self) -> list[dict[str, Any]]:
+        for message, as_list in zip(self._messages, self._as_list, strict=True):
+            message["content"] = _content(message["content"], as_list)
+        return self._messages
+
+
+def _content(blocks: list[dict[str, Any]], as_list: bool) -> str | list[dict[str, Any]]:
+    only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+    return blocks[0]["text"] if only_text and not as_list else blocks
+
+
+def _fitting(call_id: str) -> str:
+    return call_id if _FITTING_ID.fullmatch(call_id) else made_id("call", call_id)
+
+
+def _blocks(turn: Turn) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for item in turn.items:
+        if isinstance(item, Call):
+            blocks.append(_tool_use(item))
+        elif isinstance(item, dict):
+            block = _block(item, turn.role)
+            if block is not None:
+                blocks.append(block)
+    return blocks
+
+
+def _block(part: Part, role: str) -> dict[str, Any] | None:
+    raw = raw_of(part, NAME)
+    if raw is not None:
+        return raw
+    if part["type"] in _NATIVE:
+        return without_origin(part)
+    if part["type"] == "text" and isinstance(part.get("text"), str):
+        kept = {key: value for key, value in part.items() if key not in _FOREIGN_TEXT}
+        return kept if part["text"].strip() else None
+    if is_thinking(part) and role == "assistant":
+        thought = _thinking(part)
+        if thought is not None:
+            return thought
+    file = _file(part)
+    if file is not None:
+        return file
+    words = as_text(part)
+    return {"type": "text", "text": words} if words.strip() else None
+
+
+def _thinking(part: Part) -> dict[str, Any] | None:
+    """Return thinking as the API takes it back, or nothing when it was not Anthropic's."""
+    if part["type"] == "redacted_thinking":
+        return without_origin(part)
+    if part["type"] == "thinking" and isinstance(part.get("signature"), str):
+        return {key: value for key, value in part.items() if key not in _FOREIGN_TEXT}
+    metadata: object = part.get("providerMetadata")
+    own: object = cast(Part, metadata).get("anthropic") if isinstance(metadata, dict) else None
+    if isinstance(own, dict):
+        signed = cast(Part, own)
+        if isinstance(signed.get("redactedData"), str):
+            return {"type": "redacted_thinking", "data": signed["redactedData"]}
+        if isinstance(signed.get("signature"), str):
+            return {"type": "thinking", "thinking": thinking_text(part), "signature": signed["signature"]}
+    return None
+
+
+def _file(part: Part) -> dict[str, Any] | None:
+    if part["type"] in ("image", "document") and isinstance(part.get("source"), dict):
+        source = cast(dict[str, Any], part["source"])
+        if source.keys() <= _SOURCE_FIELDS.get(str(source.get("type")), set()):
+            return without_origin(part)
+    media = read_media(part)
+    if media is None or media.kind in ("audio", "video"):
+        return None
+    if media.kind == "image" and media.media_type is not None and media.media_type not in _IMAGE_TYPES:
+        return None
+    if media.kind == "file" and media.media_type not in (None, "application/pdf", "text/plain"):
+        return None
+    more = {key: part[key] for key in ("cache_control", "citations") if key in part}
+    if media.kind == "image":
+        source = _source(media.url, media.data, media.file_id, media.media_type or "image/png")
+        return {"type": "image", "source": source, **more}
+    if media.data is not None and media.media_type == "text/plain":
+        return None
+    title = {"title": media.name} if media.name else {}
+    source = _source(media.url, media.data, media.file_id, "application/pdf")
+    return {"type": "document", "source": source, **title, **more}
+
+
+def _source(url: str | None, data: str | None, file_id: str | None, media_type: str) -> dict[str, Any]:
+    if data is not None:
+        return {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "url", "url": url} if url is not None else {"type": "file", "file_id": file_id}
+
+
+def _tool_use(call: Call) -> dict[str, Any]:
+    own = call.part if call.part["type"] == "tool_use" else {}
+    kept = {key: value for key, value in own.items() if key not in _FOREIGN_CALL}
+    return {"type": "tool_use", **kept, "id": call.id, "name": call.name, "input": call.object_input}
+
+
+def _tool_result(result: Result) -> dict[str, Any]:
+    own = result.part if "tool_use_id" in result.part else {}
+    kept = {key: value for key, value in own.items() if key not in ("id", "name", "state", "output", ORIGIN)}
+    made: dict[str, Any] = {"type": "tool_result", **kept, "tool_use_id": result.call_id}
+    if result.failed:
+        made["is_error"] = True
+    if own and "output" not in own and isinstance(own.get("content", ""), str):
+        return made
+    blocks = [block for part in result.blocks if (block := _block(part, "user")) is not None]
+    made["content"] = _content(blocks, isinstance(own.get("content"), list)) if blocks else ""
+    return made
+
+
+# ── from Anthropic ───────────────────────────────────────────────────────────
+
+
+def from_anthropic(payload: Mapping[str, Any] | Sequence[Any]) -> list[Message]:
+    """Read `{"system", "messages"}`, or the list of messages alone.
+
+    Blocks become parts as they are; the system text becomes one system message. Other keys of a request, such as its
+    model, are not part of the conversation.
+
+    Raises:
+        ValueError: the payload has another shape; the text names the place.
+    """
+    whole: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {"messages": payload}
+    if "messages" not in whole:
+        raise ValueError(f'the payload has "messages" and perhaps "system", not {sorted(map(str, whole))}')
+    found: list[Message] = []
+    system = whole.get("system")
+    if system is not None and system != "":
+        parts, as_list = _read_content(system, "system")
+        found.append(build("system", "system", parts, **_kept({}, as_list)))
+    for index, item in enumerate(object_list(whole["messages"], "messages")):
+        where = f"messages[{index}]"
+        role = string(item, "role", where)
+        parts, as_list = _read_content(item.get("content"), f"{where}.content")
+        fields = {key: value for key, value in item.items() if key not in ("role", "content")}
+        found.append(build(where, role, parts, **_kept(fields, as_list)))
+    return found
+
+
+def _kept(fields: dict[str, Any], as_list: bool) -> dict[str, Any]:
+    rest = ({"fields": fields} if fields else {}) | ({"form": "list"} if as_list else {})
+    return {ORIGIN: {"name": NAME, "rest": rest}} if rest else {}
+
+
+def _read_content(content: object, where: str) -> tuple[list[Part], bool]:
+    """Return the parts of a content, and whether it is a list where a string would do."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}], False
+    blocks = typed_blocks(content, where)
+    parts = [_read_block(block, f"{where}[{index}]") for index, block in enumerate(blocks)]
+    return parts, len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+
+
+def _read_block(block: dict[str, Any], where: str) -> Part:
+    kind = block["type"]
+    if ORIGIN in block or kind not in _UNDERSTOOD:
+        return opaque(kind, NAME, block)
+    if kind == "text":
+        string(block, "text", where)
+    elif kind == "tool_use":
+        string(block, "id", where)
+        string(block, "name", where)
+        json_object(block.get("input"), f"{where}.input")
+    elif kind == "tool_result":
+        string(block, "tool_use_id", where)
+    return block

@@ -1,0 +1,128 @@
+"""Images, recordings and files, read from every dialect into one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from leafward.core.parts import Part
+from leafward.formats.origin import raw_of
+
+_AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+AUDIO_FORMATS = {
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One file of a message: where it is (`url`, `file_id`) or what is in it (`data` in base64, or `text`)."""
+
+    kind: str
+    """`image`, `audio`, `video` or `file`."""
+    media_type: str | None = None
+    url: str | None = None
+    data: str | None = None
+    file_id: str | None = None
+    text: str | None = None
+    name: str | None = None
+
+    @property
+    def any_url(self) -> str | None:
+        """Its address, or a data URL of its bytes."""
+        if self.data is not None:
+            return f"data:{self.media_type or 'application/octet-stream'};base64,{self.data}"
+        return self.url
+
+
+def read_media(part: Part) -> Media | None:
+    """Return the file a part or block carries; `None` when it carries none, or in a way nobody documents."""
+    if raw_of(part) is not None:
+        return None
+    kind: object = part.get("type")
+    if kind in ("image", "audio", "video", "document", "data") and isinstance(part.get("source"), dict):
+        return _from_source(part, cast(dict[str, Any], part["source"]))
+    if kind in ("image", "audio") and isinstance(part.get("data"), str):
+        return Media(cast(str, kind), _text(part, "mimeType", "mediaType"), data=part["data"])
+    if kind in ("image_url", "input_image"):
+        return _from_image_url(part)
+    if kind == "input_audio":
+        return _from_input_audio(part)
+    if kind == "file" and isinstance(part.get("file"), dict):
+        return _from_file(cast(dict[str, Any], part["file"]))
+    if kind == "input_file":
+        return _from_file(part)
+    if kind == "file" and isinstance(part.get("url"), str):
+        media_type = _text(part, "mediaType", "mimeType")
+        return _from_url(part["url"], media_type, _text(part, "filename"), None)
+    return None
+
+
+def kind_of(media_type: str | None) -> str:
+    """Return `image`, `audio`, `video` or `file` for a media type."""
+    family = (media_type or "").partition("/")[0]
+    return family if family in ("image", "audio", "video") else "file"
+
+
+def _from_source(part: Part, source: dict[str, Any]) -> Media | None:
+    media_type = _text(source, "media_type", "mime_type")
+    kind = kind_of(media_type) if part["type"] in ("document", "data") else cast(str, part["type"])
+    name = _text(part, "name", "title")
+    if isinstance(source.get("file_id"), str):
+        return Media(kind, media_type, file_id=source["file_id"], name=name)
+    if isinstance(source.get("url"), str):
+        return _from_url(source["url"], media_type, name, kind)
+    if not isinstance(source.get("data"), str):
+        return None
+    if source.get("type") == "text":
+        return Media("file", media_type or "text/plain", text=source["data"], name=name)
+    return Media(kind, media_type, data=source["data"], name=name)
+
+
+def _from_image_url(part: Part) -> Media | None:
+    found: object = part.get("image_url")
+    url = cast(dict[str, object], found).get("url") if isinstance(found, dict) else found
+    if isinstance(url, str):
+        return _from_url(url, None, None, "image")
+    file_id = _text(part, "file_id")
+    return None if file_id is None else Media("image", file_id=file_id)
+
+
+def _from_input_audio(part: Part) -> Media | None:
+    found: object = part.get("input_audio")
+    audio = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    form = _text(audio, "format")
+    if not isinstance(audio.get("data"), str):
+        return None
+    return Media("audio", _AUDIO_TYPES.get(form or "", f"audio/{form}"), data=audio["data"])
+
+
+def _from_file(file: Mapping[str, Any]) -> Media | None:
+    name = _text(file, "filename")
+    url = _text(file, "file_data", "file_url")
+    if url is not None and not url.startswith("data:") and "file_data" in file:
+        return Media("file", None, data=url, name=name)
+    if url is not None:
+        return _from_url(url, None, name, None)
+    file_id = _text(file, "file_id")
+    return None if file_id is None else Media("file", file_id=file_id, name=name)
+
+
+def _from_url(url: str, media_type: str | None, name: str | None, kind: str | None) -> Media:
+    head, comma, data = url.partition(",")
+    if url.startswith("data:") and comma and head.endswith(";base64"):
+        media_type = media_type or head[len("data:") :].partition(";")[0] or None
+        return Media(kind or kind_of(media_type), media_type, data=data, name=name)
+    return Media(kind or kind_of(media_type), media_type, url=url, name=name)
+
+
+def _text(holder: Mapping[str, Any], *keys: str) -> str | None:
+    for key in keys:
+        if isinstance(holder.get(key), str) and holder[key]:
+            return cast(str, holder[key])
+    return None

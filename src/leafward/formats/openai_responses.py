@@ -1,0 +1,287 @@
+"""OpenAI's Responses: a flat list of items, in which calls, results and reasoning stand beside the messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from leafward.core.ids import refusal
+from leafward.core.message import Message
+from leafward.core.parts import Part
+from leafward.formats.calls import Call, Result, read_arguments
+from leafward.formats.media import read_media
+from leafward.formats.openai_chat import NAME as CHAT
+from leafward.formats.origin import ORIGIN, opaque, raw_of, rest_if_any, rest_of, with_rest, without_origin
+from leafward.formats.reading import Messages, build, checked_messages, object_list, string, typed_blocks
+from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
+from leafward.formats.wording import as_text
+
+NAME = "openai.responses"
+_TEXTS = frozenset({"input_text", "output_text"})
+_FILES = frozenset({"input_image", "input_file"})
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+# ── to OpenAI ────────────────────────────────────────────────────────────────
+
+
+def to_openai_responses(messages: Messages) -> list[dict[str, Any]]:
+    """Return items for `client.responses.create(input=...)`.
+
+    Items that came from Responses, such as reasoning with its encrypted content or a web search, go back unchanged.
+
+    Raises:
+        ValueError: something in `messages` is no message.
+    """
+    found = with_ids(turns(checked_messages(messages)), str, everywhere=True)
+    payload: list[dict[str, Any]] = []
+    for entry in media_to_user(found, may_send=("user", "system", "developer"), from_results=False):
+        if isinstance(entry, Answers):
+            payload += [_output(call, result) for call, result in entry.pairs]
+        else:
+            payload += _Items(entry).made
+    return payload
+
+
+class _Items:
+    """Writes one turn as items, joining what belongs in one message."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.made: list[dict[str, Any]] = []
+        self._role = turn.role
+        self._blocks: list[dict[str, Any]] = []
+        self._envelope: dict[str, Any] = {}
+        self._as_list = False
+        for item in turn.items:
+            if isinstance(item, Call):
+                self._close()
+                self.made.append(_call_item(item))
+            elif isinstance(item, dict):
+                self._part(item)
+        self._close()
+        if not turn.items:
+            self.made.append({"role": turn.role, "content": ""})
+
+    def _part(self, part: Part) -> None:
+        raw = raw_of(part, NAME)
+        in_list = raw is not None and part[ORIGIN].get("block") is True
+        if raw is not None and not in_list:
+            self._close()
+            self.made.append(raw)
+            return
+        kept = rest_if_any(part, NAME)
+        if kept is not None and "item" in kept:
+            self._close()
+            self._envelope, self._as_list = cast(dict[str, Any], kept["item"]), kept.get("form") == "list"
+        elif self._role == "assistant" and not (self._as_list and (in_list or kept is not None)):
+            # Only what came in such a list may stand in one here; other text is a message of one string.
+            self._close()
+        self._blocks += _blocks(part, self._role)
+
+    def _close(self) -> None:
+        if self._blocks:
+            self.made.append({"role": self._role, **self._envelope, "content": self._content()})
+        self._blocks, self._envelope, self._as_list = [], {}, False
+
+    def _content(self) -> str | list[dict[str, Any]]:
+        only = self._blocks[0]
+        if len(self._blocks) == 1 and only.keys() == {"type", "text"} and not self._as_list:
+            return cast(str, only["text"])
+        return self._blocks
+
+
+def _blocks(part: Part, role: str) -> list[dict[str, Any]]:
+    raw = raw_of(part, NAME)
+    if raw is not None:
+        return [raw]
+    kind = "output_text" if role == "assistant" else "input_text"
+    if part["type"] == "text" and isinstance(part.get("text"), str):
+        return [{"type": kind, "text": part["text"], **cast(dict[str, Any], rest_of(part, NAME).get("fields", {}))}]
+    if part["type"] in _FILES or (part["type"] == "refusal" and role == "assistant" and _is_ours(part)):
+        return [without_origin(part)]
+    converted = _converted(part)
+    if converted is not None:
+        return [converted]
+    words = as_text(part)
+    return [{"type": kind, "text": words}] if words else []
+
+
+def _is_ours(part: Part) -> bool:
+    return rest_if_any(part, NAME) is not None
+
+
+def _converted(part: Part) -> dict[str, Any] | None:
+    media = read_media(part)
+    if media is None or media.kind in ("audio", "video") or media.text is not None:
+        return None
+    place = {"file_id": media.file_id} if media.file_id is not None else {}
+    if media.kind == "image":
+        found = place or {"image_url": media.any_url}
+        detail: object = part["image_url"].get("detail") if isinstance(part.get("image_url"), dict) else None
+        return {"type": "input_image", **found, "detail": detail if isinstance(detail, str) else "auto"}
+    if media.data is not None:
+        return {"type": "input_file", "filename": media.name or "file", "file_data": media.any_url}
+    return {"type": "input_file", **(place or {"file_url": media.url})}
+
+
+def _call_item(call: Call) -> dict[str, Any]:
+    rest = rest_of(call.part, NAME)
+    made: dict[str, Any] = {"call_id": call.id, "name": call.name}
+    if _is_custom(call):
+        words = call.input if isinstance(call.input, str) else call.arguments
+        made = {"type": "custom_tool_call", **made, "input": words}
+    else:
+        made = {"type": "function_call", **made, "arguments": call.arguments}
+    return {**made, **cast(dict[str, Any], rest.get("fields", {}))}
+
+
+def _is_custom(call: Call) -> bool:
+    ours, chat = rest_of(call.part, NAME).get("type"), rest_of(call.part, CHAT).get("type")
+    return ours == "custom_tool_call" or chat == "custom"
+
+
+def _output(call: Call, result: Result) -> dict[str, Any]:
+    rest = rest_of(result.part, NAME)
+    blocks = [block for part in result.blocks for block in _blocks(part, "tool")]
+    output: str | list[dict[str, Any]] = blocks
+    if rest.get("form") != "list":
+        if not blocks:
+            output = ""
+        elif len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+            output = cast(str, blocks[0]["text"])
+    kind = "custom_tool_call_output" if _is_custom(call) else "function_call_output"
+    return {"type": kind, "call_id": call.id, "output": output, **cast(dict[str, Any], rest.get("fields", {}))}
+
+
+# ── from OpenAI ──────────────────────────────────────────────────────────────
+
+
+def from_openai_responses(payload: Sequence[Any]) -> list[Message]:
+    """Read the items of a Responses request, or of its output.
+
+    What the model said without a break (reasoning, text, calls) becomes one message; each result is one more.
+
+    Raises:
+        ValueError: the payload is not such a list; the text names the place.
+    """
+    found: list[Message] = []
+    seen: set[str] = set()
+    spoken: list[tuple[Part, str | None]] = []
+
+    def close(where: str) -> None:
+        if spoken:
+            ids = [item_id for _, item_id in spoken if item_id is not None]
+            found.append(_made(where, "assistant", [part for part, _ in spoken], ids, seen))
+            spoken.clear()
+
+    where = "input"
+    for index, item in enumerate(object_list(payload, "input")):
+        where = f"input[{index}]"
+        role, parts = _read_item(item, where)
+        item_id = item.get("id") if _is_message(item) else None
+        if role == "assistant":
+            spoken += [(part, item_id) for part in parts]
+        else:
+            close(where)
+            found.append(_made(where, role, parts, [item_id], seen))
+    close(where)
+    return found
+
+
+def _made(where: str, role: str, parts: list[Part], ids: Sequence[object], seen: set[str]) -> Message:
+    # An id is kept where a message can have it; otherwise it stays with its item.
+    usable = next((item_id for item_id in ids if refusal(item_id) is None and item_id not in seen), None)
+    if isinstance(usable, str):
+        seen.add(usable)
+    return build(where, role, parts, id=usable)
+
+
+def _is_message(item: Mapping[str, Any]) -> bool:
+    return item.get("type", "message") == "message" and "role" in item
+
+
+def _read_item(item: dict[str, Any], where: str) -> tuple[str, list[Part]]:
+    """Return who an item is from, and its parts."""
+    if _is_message(item):
+        role = string(item, "role", where)
+        return role, list(_read_message(item, where))
+    kind = string(item, "type", where)
+    if kind in _CALLS:
+        return "assistant", [_read_call(item, kind, where)]
+    if kind in _RESULTS and isinstance(item.get("call_id"), str):
+        return "tool", [_read_result(item, where)]
+    if kind == "reasoning":
+        part = {**opaque(kind, NAME, item), "text": "\n".join(_thoughts(item))}
+        return "assistant", [part]
+    from_outside = kind.endswith(("_output", "_response"))
+    return "tool" if from_outside else "assistant", [opaque(kind, NAME, item)]
+
+
+def _read_message(item: dict[str, Any], where: str) -> Iterator[Part]:
+    content = item.get("content")
+    envelope = {key: value for key, value in item.items() if key not in ("role", "content")}
+    if isinstance(content, str):
+        yield with_rest({"type": "text", "text": content}, NAME, {"item": envelope} if envelope else {})
+        return
+    blocks = typed_blocks(content, f"{where}.content")
+    if not blocks:
+        yield opaque("message", NAME, item)
+    for index, block in enumerate(blocks):
+        part = _read_block(block, f"{where}.content[{index}]", "" if item["role"] == "assistant" else "input_text")
+        if index == 0:
+            origin = part.get(ORIGIN, {"name": NAME, "rest": {}})
+            part[ORIGIN] = {**origin, "rest": {**origin.get("rest", {}), "item": envelope, "form": "list"}}
+        yield part
+
+
+def _read_block(block: dict[str, Any], where: str, usual: str) -> Part:
+    kind = block["type"]
+    if ORIGIN not in block:
+        if kind in _TEXTS:
+            fields = {key: value for key, value in block.items() if key != "text"}
+            kept = {} if fields == {"type": usual} else {"fields": fields}
+            return with_rest({"type": "text", "text": string(block, "text", where)}, NAME, kept)
+        if kind == "refusal":
+            return with_rest({**block, "refusal": string(block, "refusal", where)}, NAME, {"block": True})
+        if kind in _FILES:
+            return block
+    part = opaque(kind, NAME, block)
+    part[ORIGIN]["block"] = True
+    return part
+
+
+def _read_call(item: dict[str, Any], kind: str, where: str) -> Part:
+    words = _CALLS[kind]
+    written = string(item, words, where)
+    part: Part = {"type": "tool_use", "id": string(item, "call_id", where), "name": string(item, "name", where)}
+    if kind == "function_call":
+        part |= {"input": read_arguments(written), "content": written}
+    else:
+        part |= {"input": written}
+    fields = {key: value for key, value in item.items() if key not in ("type", "call_id", "name", words)}
+    rest: dict[str, Any] = {"type": kind} if kind == "custom_tool_call" else {}
+    return with_rest(part, NAME, rest | ({"fields": fields} if fields else {}))
+
+
+def _read_result(item: dict[str, Any], where: str) -> Part:
+    output = item.get("output")
+    kept: dict[str, Any] = {}
+    if isinstance(output, str):
+        blocks: list[Part] = [{"type": "text", "text": output}]
+    else:
+        found = typed_blocks(output, f"{where}.output")
+        blocks = [_read_block(block, f"{where}.output[{index}]", "input_text") for index, block in enumerate(found)]
+        kept["form"] = "list"
+    fields = {key: value for key, value in item.items() if key not in ("type", "call_id", "output")}
+    if fields:
+        kept["fields"] = fields
+    part: Part = {"type": "tool_result", "id": item["call_id"], "name": item.get("name"), "output": blocks}
+    return with_rest({**part, "state": "success"}, NAME, kept)
+
+
+def _thoughts(item: Mapping[str, Any]) -> Iterator[str]:
+    for field in ("summary", "content"):
+        for block in cast(list[object], item.get(field) if isinstance(item.get(field), list) else []):
+            text = cast(Part, block).get("text") if isinstance(block, dict) else None
+            if isinstance(text, str):
+                yield text

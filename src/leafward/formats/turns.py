@@ -1,0 +1,222 @@
+"""A conversation as models are told it: who speaks, and after each turn the results of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from leafward.core.message import Message
+from leafward.core.parts import Part
+from leafward.formats.calls import Call, Item, Result, stand_in
+from leafward.formats.media import read_media
+from leafward.formats.pairing import Pairs, pair
+from leafward.formats.wording import describe, orphan_parts
+
+_ROLES = frozenset({"system", "developer", "user", "assistant"})
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one side says without a break."""
+
+    role: str
+    """`system`, `developer`, `user` or `assistant`; any other speaker is a user to the model."""
+    message: Message
+    items: list[Item]
+    """Parts and calls; results only where they were asked to stay in place."""
+    first: bool
+    """Whether this is the first turn of its message."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """The results of the calls in the turn before."""
+
+    pairs: list[tuple[Call, Result]]
+
+
+Entry = Turn | Answers
+
+
+def turns(messages: Sequence[Message], *, in_place: bool = False) -> list[Entry]:
+    """Return the turns of a conversation; every call is answered exactly once, directly after its turn.
+
+    With `in_place`, a result that follows its call in the same message stays where it is.
+    """
+    pairs = pair(messages)
+    entries: list[Entry] = []
+    for message, items in zip(messages, pairs.items, strict=True):
+        for turn in _turns_of(message, items, pairs, in_place):
+            entries.append(turn)
+            answered = _answers(turn, pairs)
+            if answered:
+                entries.append(Answers(answered))
+    return entries
+
+
+def role_of(message: Message) -> str:
+    """Return the role a model knows for the one who sent a message."""
+    role = message.role.lower()
+    return role if role in _ROLES else "user"
+
+
+def with_ids(entries: list[Entry], fit: Callable[[str], str], *, everywhere: bool) -> list[Entry]:
+    """Give each call an id that fits the format, and another one when it is taken.
+
+    Ids must differ in one turn; with `everywhere`, in the whole conversation.
+    """
+    known = {item.id for entry in entries if isinstance(entry, Turn) for item in entry.items if isinstance(item, Call)}
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    renamed: dict[Call, Call] = {}
+    for entry in entries:
+        if isinstance(entry, Answers):
+            entry.pairs = [(renamed[call], replace(result, call_id=renamed[call].id)) for call, result in entry.pairs]
+            continue
+        if not everywhere:
+            taken, counts = set(), {}
+        for place, item in enumerate(entry.items):
+            if isinstance(item, Call):
+                renamed[item] = replace(item, id=_free(item.id, fit(item.id), taken, known, counts))
+                entry.items[place] = renamed[item]
+    return entries
+
+
+def media_to_user(entries: list[Entry], *, may_send: Collection[str], from_results: bool) -> list[Entry]:
+    """Move the files of roles that may not send them into a user's turn after the one that holds them.
+
+    With `from_results`, those in results too: after the results, so that nothing comes between them and their calls.
+    """
+    moved: list[Entry] = []
+    waiting: list[Entry] = []
+    for entry in entries:
+        if isinstance(entry, Turn):
+            moved += waiting
+            waiting = []
+        found = _files(entry, may_send, from_results)
+        if not (found and isinstance(entry, Turn) and not entry.items):
+            moved.append(entry)
+        waiting += found
+    return moved + waiting
+
+
+def _turns_of(message: Message, items: list[Item], pairs: Pairs, in_place: bool) -> Iterator[Turn]:
+    builder = _Builder(message)
+    for item in items:
+        if isinstance(item, Result):
+            if item in pairs.orphans:
+                builder.say("user", orphan_parts(item))
+            elif in_place and item.call is None and builder.holds_call_of(item, pairs):
+                builder.keep(item)
+            else:
+                builder.answered(item)
+        elif isinstance(item, Call):
+            builder.call(item)
+        elif item["type"] == "step-start":
+            builder.step()
+        else:
+            builder.say(role_of(message), [item])
+    yield from builder.finish(empty=not items and message.role not in ("tool", "function"))
+
+
+class _Builder:
+    """Cuts one message into turns: a model that speaks on after a result has begun a new one."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self._done: list[Turn] = []
+        self._role = ""
+        self._items: list[Item] = []
+        self._calls: set[Call] = set()
+        self._heard = False
+        self._heard_apart = False
+
+    def say(self, role: str, parts: list[Part]) -> None:
+        if self._heard or role != self._role:
+            self._cut(role)
+        self._items += parts
+
+    def call(self, call: Call) -> None:
+        # AI SDK writes parallel calls one after the other, each with its result.
+        if self._heard_apart or self._role != "assistant":
+            self._cut("assistant")
+        self._items.append(call)
+        self._calls.add(call)
+
+    def keep(self, result: Result) -> None:
+        self._items.append(result)
+
+    def answered(self, result: Result) -> None:
+        """Note a result that is told elsewhere; it ends the turn only if it answers a call in it."""
+        if any(call.id == result.call_id for call in self._calls):
+            self._heard = True
+            self._heard_apart = self._heard_apart or result.call is None
+
+    def holds_call_of(self, result: Result, pairs: Pairs) -> bool:
+        return any(pairs.answers.get(call) is result for call in self._calls)
+
+    def step(self) -> None:
+        if self._calls:
+            self._cut(self._role)
+
+    def finish(self, *, empty: bool) -> list[Turn]:
+        self._cut("")
+        if empty:
+            self._done.append(Turn(role_of(self._message), self._message, [], True))
+        return self._done
+
+    def _cut(self, role: str) -> None:
+        if self._items:
+            self._done.append(Turn(self._role, self._message, self._items, not self._done))
+        self._role, self._items, self._calls = role, [], set()
+        self._heard = self._heard_apart = False
+
+
+def _answers(turn: Turn, pairs: Pairs) -> list[tuple[Call, Result]]:
+    kept = {item for item in turn.items if isinstance(item, Result)}
+    found: list[tuple[Call, Result]] = []
+    missing: list[tuple[Call, Result]] = []
+    for call in (item for item in turn.items if isinstance(item, Call)):
+        result = pairs.answers.get(call)
+        if result is None:
+            missing.append((call, stand_in(call)))
+        elif result not in kept:
+            found.append((call, result))
+    return sorted(found, key=lambda each: pairs.places[each[1]]) + missing
+
+
+def _free(call_id: str, wanted: str, taken: set[str], known: set[str], counts: dict[str, int]) -> str:
+    found = wanted
+    # An id of our making must not be one that another call has, now or later.
+    while found in taken or (found != call_id and found in known):
+        counts[wanted] = counts.get(wanted, 1) + 1
+        found = f"{wanted}_{counts[wanted]}"
+    taken.add(found)
+    return found
+
+
+def _files(entry: Entry, may_send: Collection[str], from_results: bool) -> list[Turn]:
+    if isinstance(entry, Answers):
+        if not from_results:
+            return []
+        return [
+            Turn("user", result.message, _announced(files, f"from the call {call.id}"), False)
+            for call, result in entry.pairs
+            if (files := [block for block in result.blocks if read_media(block) is not None])
+        ]
+    if entry.role in may_send:
+        return []
+    files = [item for item in entry.items if isinstance(item, dict) and read_media(item) is not None]
+    if not files:
+        return []
+    entry.items = [item for item in entry.items if not any(item is file for file in files)]
+    return [Turn("user", entry.message, _announced(files, f"from the {entry.role}"), False)]
+
+
+def _announced(files: list[Part], whence: str) -> list[Item]:
+    announced: list[Item] = []
+    for file in files:
+        media = read_media(file)
+        assert media is not None
+        announced += [{"type": "text", "text": f"{describe(replace(media, url=None, text=None))} {whence}"}, file]
+    return announced

@@ -1,0 +1,160 @@
+"""Anthropic's format, one conversation at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from anthropic.types import TextBlock, ToolUseBlock
+
+from leafward import assistant, system, tool_result, user
+from leafward.formats import from_anthropic, from_ui_messages, to_anthropic, to_ui_messages
+
+CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Paris"}}
+
+
+def test_a_turn_with_a_tool_is_told_in_order() -> None:
+    messages = [system("Be kind."), user("Weather?"), assistant([CALL]), tool_result("c1", "18C"), user("Thanks.")]
+
+    assert to_anthropic(messages) == {
+        "system": "Be kind.",
+        "messages": [
+            {"role": "user", "content": "Weather?"},
+            {"role": "assistant", "content": [CALL]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "18C"},
+                    {"type": "text", "text": "Thanks."},
+                ],
+            },
+        ],
+    }
+
+
+def test_system_text_is_gathered_with_its_cache_marks() -> None:
+    marked = {"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral"}}
+
+    payload = to_anthropic([system([marked]), user("hi"), system("And be brief.")])
+
+    assert payload["system"] == [marked, {"type": "text", "text": "And be brief."}]
+
+
+def test_a_conversation_that_the_assistant_begins_gets_a_first_word_of_the_user() -> None:
+    messages = to_anthropic([assistant("Hello!"), user("Hi.")])["messages"]
+
+    assert messages == [
+        {"role": "user", "content": "[The conversation begins with the assistant.]"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "Hi."},
+    ]
+
+
+def test_what_the_api_refuses_as_empty_is_left_out() -> None:
+    messages = to_anthropic([user(""), user([]), user("hi"), assistant(" \n"), user("there")])["messages"]
+
+    assert messages == [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "text", "text": "there"}]},
+    ]
+
+
+def test_thinking_keeps_its_signature_through_ai_sdk_and_back() -> None:
+    thoughts = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "sig=="},
+        {"type": "redacted_thinking", "data": "sealed=="},
+    ]
+    message = assistant([*thoughts, {"type": "text", "text": "Yes."}])
+
+    through = from_ui_messages(to_ui_messages([user("?"), message]))
+
+    assert to_anthropic([user("?"), message])["messages"][1]["content"][:2] == thoughts
+    assert to_anthropic(through)["messages"][1]["content"][:2] == thoughts
+
+
+def test_an_id_the_api_refuses_is_replaced_in_call_and_result() -> None:
+    messages = [
+        user("x"),
+        assistant([{**CALL, "id": "functions.weather:0"}]),
+        tool_result("functions.weather:0", "18C"),
+    ]
+
+    said = to_anthropic(messages)["messages"]
+
+    assert said[1]["content"][0]["id"] == said[2]["content"][0]["tool_use_id"]
+    assert said[1]["content"][0]["id"].replace("_", "").isalnum()
+    assert to_anthropic(messages) == to_anthropic(messages)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ("plain words", {"arguments": "plain words"}),
+        ([1], {"arguments": [1]}),
+        (None, {}),
+        ("", {}),
+    ],
+)
+def test_arguments_are_always_an_object(given: Any, sent: dict[str, Any]) -> None:
+    assert (
+        to_anthropic([user("x"), assistant([{**CALL, "input": given}])])["messages"][1]["content"][0]["input"] == sent
+    )
+
+
+def test_a_failed_tool_is_marked_as_an_error() -> None:
+    messages = [user("x"), assistant([CALL]), tool_result("c1", "boom", state="error")]
+
+    [result] = to_anthropic(messages)["messages"][2]["content"]
+
+    assert result == {"type": "tool_result", "tool_use_id": "c1", "content": "boom", "is_error": True}
+
+
+def test_a_file_the_api_cannot_take_is_named() -> None:
+    video = {"type": "video", "source": {"type": "url", "url": "https://x.test/v.mp4"}}
+
+    assert to_anthropic([user([video])])["messages"][0]["content"] == "[video https://x.test/v.mp4]"
+
+
+def test_blocks_of_the_sdk_are_read_like_their_json() -> None:
+    reply = [TextBlock(type="text", text="Let me see."), ToolUseBlock(type="tool_use", id="c1", name="f", input={})]
+
+    [message] = from_anthropic([{"role": "assistant", "content": reply}])
+
+    assert message.parts == [
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
+    ]
+
+
+def test_a_bare_list_is_read_like_the_messages_of_a_request() -> None:
+    listed = [{"role": "user", "content": "hi"}]
+
+    assert [m.text for m in from_anthropic(listed)] == ["hi"]
+    assert [m.text for m in from_anthropic({"messages": listed, "model": "m"})] == ["hi"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        ({"system": "x"}, r'the payload has "messages" and perhaps "system", not \[\'system\'\]'),
+        ({"messages": [], "system": 7}, r"system is a list of objects, not int"),
+        ([{"role": "user"}], r"messages\[0\]\.content is a list of objects, not NoneType"),
+        (
+            [{"role": "user", "content": [{"type": "tool_result"}]}],
+            r"content\[0\]\.tool_use_id is a string, not missing",
+        ),
+    ],
+)
+def test_a_wrong_request_is_refused_with_its_place(payload: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        from_anthropic(payload)
+
+
+def test_an_id_given_to_a_repeated_call_is_not_one_that_another_call_has() -> None:
+    calls = [{**CALL, "id": call_id} for call_id in ("c1", "c1", "c1_2")]
+
+    said = to_anthropic([user("x"), assistant(calls)])["messages"]
+
+    assert [block["id"] for block in said[1]["content"]] == ["c1", "c1_3", "c1_2"]
+    assert [block["tool_use_id"] for block in said[2]["content"]] == ["c1", "c1_3", "c1_2"]

@@ -1,0 +1,164 @@
+"""OpenAI's two formats, one conversation at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from openai.types.chat import ChatCompletionMessage
+
+from leafward import Message, assistant, system, tool_result, user
+from leafward.formats import from_openai_chat, from_openai_responses, to_anthropic, to_openai_chat, to_openai_responses
+
+CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Paris"}}
+SHOT = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+
+
+def test_a_turn_with_a_tool_is_told_in_order() -> None:
+    messages = [system("Be kind."), user("Weather?"), assistant([CALL]), tool_result("c1", "18C"), assistant("18C.")]
+
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
+    assert to_openai_chat(messages) == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "18C"},
+        {"role": "assistant", "content": "18C."},
+    ]
+    assert to_openai_responses(messages) == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Weather?"},
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city":"Paris"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "18C"},
+        {"role": "assistant", "content": "18C."},
+    ]
+
+
+def test_parallel_results_stand_together_before_what_the_user_said_meanwhile() -> None:
+    second = {**CALL, "id": "c2"}
+    messages = [user("x"), assistant([CALL, second]), tool_result("c2", "b"), user("hello?"), tool_result("c1", "a")]
+
+    payload = to_openai_chat(messages)
+
+    assert [(each["role"], each.get("tool_call_id")) for each in payload] == [
+        ("user", None),
+        ("assistant", None),
+        ("tool", "c2"),
+        ("tool", "c1"),
+        ("user", None),
+    ]
+
+
+def test_a_model_that_speaks_on_after_a_result_begins_a_new_message() -> None:
+    part = {"type": "tool-weather", "toolCallId": "c1", "state": "output-available", "input": {}, "output": "18C"}
+    message = assistant([{"type": "text", "text": "Let me see."}, part, {"type": "text", "text": "It is 18C."}])
+
+    payload = to_openai_chat([message])
+
+    assert [each["role"] for each in payload] == ["assistant", "tool", "assistant"]
+    assert [each["content"] for each in payload] == ["Let me see.", "18C", "It is 18C."]
+
+
+def test_steps_of_ai_sdk_are_told_one_after_the_other() -> None:
+    def part(call_id: str) -> dict[str, Any]:
+        return {"type": "tool-f", "toolCallId": call_id, "state": "output-available", "input": {}, "output": call_id}
+
+    step = {"type": "step-start"}
+
+    parallel = to_openai_chat([assistant([step, part("a"), part("b")])])
+    one_by_one = to_openai_chat([assistant([step, part("a"), step, part("b")])])
+
+    assert [each["role"] for each in parallel] == ["assistant", "tool", "tool"]
+    assert [each["role"] for each in one_by_one] == ["assistant", "tool", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("written", ['{"a": 1', "", "plain words", '{ "a":1 }', '{"a":1,"a":2}', "9" * 40])
+def test_arguments_come_back_to_the_byte(written: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": written}}
+    chat = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": written}
+
+    assert to_openai_chat(from_openai_chat(chat))[0]["tool_calls"] == [call]
+    assert to_openai_responses(from_openai_responses([item]))[0] == item
+    assert to_openai_responses(from_openai_chat(chat))[0] == item
+
+
+def test_arguments_that_were_changed_later_are_sent_as_changed() -> None:
+    call = {**CALL, "content": '{"city": "Rome"}'}
+
+    assert to_openai_chat([assistant([call])])[0]["tool_calls"][0]["function"]["arguments"] == '{"city":"Paris"}'
+
+
+def test_files_in_a_result_follow_all_results_in_a_message_of_the_user() -> None:
+    second = {**CALL, "id": "c2"}
+    messages = [assistant([CALL, second]), tool_result("c1", [SHOT]), tool_result("c2", "ok")]
+
+    payload = to_openai_chat(messages)
+
+    assert [each["role"] for each in payload] == ["assistant", "tool", "tool", "user"]
+    url = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    assert payload[-1]["content"] == [{"type": "text", "text": "[image image/png 3 bytes] from the call c1"}, url]
+
+
+def test_a_picture_of_the_assistant_is_shown_by_the_user() -> None:
+    for payload in (to_openai_chat([assistant([SHOT])]), to_openai_responses([assistant([SHOT])])):
+        assert [each["role"] for each in payload] == ["user"]
+        assert "data:image/png;base64,AAAA" in json.dumps(payload)
+
+
+def test_names_are_made_to_fit() -> None:
+    payload = to_openai_chat([user("hi", name="Dr. Who <x>"), Message("critic", "meh")])
+
+    assert [(each["role"], each["name"]) for each in payload] == [("user", "Dr._Who_x_"), ("user", "critic")]
+
+
+def test_an_object_of_the_sdk_is_read_like_its_json() -> None:
+    reply = {"role": "assistant", "content": "hi", "refusal": None}
+
+    assert to_openai_chat(from_openai_chat([ChatCompletionMessage.model_validate(reply)])) == [reply]
+
+
+def test_reasoning_of_one_provider_is_words_to_another_unless_it_is_encrypted() -> None:
+    readable = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    sealed = {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gAAA"}
+    messages = from_openai_responses([readable, sealed, {"role": "assistant", "content": "Yes."}])
+
+    assert [message.role for message in messages] == ["assistant"]
+    words = json.dumps([to_openai_chat(messages), to_anthropic(messages)])
+    assert words.count("<thinking>\\\\nHm.\\\\n</thinking>".replace("\\\\", "\\")) == 2
+    assert "gAAA" not in words
+    assert to_openai_chat(from_openai_responses([sealed])) == []
+
+
+def test_ids_of_messages_are_kept_where_responses_has_them() -> None:
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
+    item["content"] = [{"type": "output_text", "text": "hi", "annotations": []}]
+
+    [message, again] = from_openai_responses([item, {"role": "user", "content": "?"}])
+
+    assert message.id == "msg_1"
+    assert message.text == "hi"
+    assert again.text == "?"
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        ([{"content": "x"}], r"messages\[0\]\.role is a string, not missing"),
+        ([{"role": "user", "content": [{"text": "x"}]}], r"messages\[0\]\.content\[0\]\.type is a string, not missing"),
+        ([{"role": "tool", "content": "x"}], r"messages\[0\]\.tool_call_id is a string, not missing"),
+        (
+            [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}],
+            r"messages\[0\]\.tool_calls\[0\]\.function is an object, not NoneType",
+        ),
+        (
+            [{"role": "assistant", "tool_calls": [{"id": "c", "type": "shell"}]}],
+            r"messages\[0\]\.tool_calls\[0\]\.type is 'function' or 'custom', not 'shell'",
+        ),
+        ([{"role": "user", "content": "x", "n": float("nan")}], r"messages\[0\]: a message holds nan"),
+    ],
+)
+def test_a_wrong_chat_is_refused_with_its_place(payload: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        from_openai_chat(payload)
