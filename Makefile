@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group dev --editable '.[all]'
 	@touch $@
 
-demo: $(READY) ## See it work: a crash, a branch, a search; no key, no server
+demo: $(READY) ## See it work: a crash, a branch, a search, a summary, a fork; no key, no server
 	@$(BIN)/leafward demo
 
 check: $(READY) ## Format, lint, types, rooms, public API, docs: seconds

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from leafward.core.lazy import lazily
+
 if TYPE_CHECKING:
+    from leafward.core.errors import BlockNotFound as BlockNotFound
     from leafward.core.errors import ConfigurationError as ConfigurationError
     from leafward.core.errors import Conflict as Conflict
+    from leafward.core.errors import ContextError as ContextError
     from leafward.core.errors import CorruptStore as CorruptStore
     from leafward.core.errors import InvalidId as InvalidId
     from leafward.core.errors import LeafwardError as LeafwardError
@@ -15,23 +18,38 @@ if TYPE_CHECKING:
     from leafward.core.errors import MessageTooLarge as MessageTooLarge
     from leafward.core.errors import NotFound as NotFound
     from leafward.core.errors import OutcomeUnknown as OutcomeUnknown
+    from leafward.core.errors import SessionExists as SessionExists
     from leafward.core.errors import SessionNotFound as SessionNotFound
     from leafward.core.errors import StorageFull as StorageFull
     from leafward.core.errors import StoreError as StoreError
+    from leafward.core.info import SessionInfo as SessionInfo
     from leafward.core.message import Message as Message
     from leafward.core.message import assistant as assistant
     from leafward.core.message import system as system
     from leafward.core.message import tool_result as tool_result
     from leafward.core.message import user as user
     from leafward.core.parent import LATEST_LEAF as LATEST_LEAF
+    from leafward.core.prompt import ContextBlock as ContextBlock
     from leafward.core.ranking import SearchResult as SearchResult
+    from leafward.portal import blocking as blocking
+    from leafward.sessions.manager import SessionManager as SessionManager
+    from leafward.sessions.providers import StaticContext as StaticContext
+    from leafward.sessions.providers import StoredContextProvider as StoredContextProvider
+    from leafward.sessions.providers import StoredSearchProvider as StoredSearchProvider
     from leafward.sessions.session import Session as Session
+    from leafward.sessions.skills import BucketSkillProvider as BucketSkillProvider
+    from leafward.sessions.skills import DirectorySkillProvider as DirectorySkillProvider
+    from leafward.sessions.summaries import create_compact_function as create_compact_function
+    from leafward.sessions.toolset import Tool as Tool
+    from leafward.sessions.toolset import ToolSet as ToolSet
     from leafward.stores.opening import open_store as open_store
 
 _HOMES = {
     "leafward.core.errors": (
+        "BlockNotFound",
         "ConfigurationError",
         "Conflict",
+        "ContextError",
         "CorruptStore",
         "InvalidId",
         "LeafwardError",
@@ -39,24 +57,52 @@ _HOMES = {
         "MessageTooLarge",
         "NotFound",
         "OutcomeUnknown",
+        "SessionExists",
         "SessionNotFound",
         "StorageFull",
         "StoreError",
     ),
-    "leafward.core.message": ("Message", "assistant", "system", "tool_result", "user"),
+    "leafward.core.info": ("SessionInfo",),
+    "leafward.core.message": (
+        "Message",
+        "assistant",
+        "system",
+        "tool_result",
+        "user",
+    ),
     "leafward.core.parent": ("LATEST_LEAF",),
+    "leafward.core.prompt": ("ContextBlock",),
     "leafward.core.ranking": ("SearchResult",),
+    "leafward.portal": ("blocking",),
+    "leafward.sessions.manager": ("SessionManager",),
+    "leafward.sessions.providers": (
+        "StaticContext",
+        "StoredContextProvider",
+        "StoredSearchProvider",
+    ),
     "leafward.sessions.session": ("Session",),
+    "leafward.sessions.skills": (
+        "BucketSkillProvider",
+        "DirectorySkillProvider",
+    ),
+    "leafward.sessions.summaries": ("create_compact_function",),
+    "leafward.sessions.toolset": (
+        "Tool",
+        "ToolSet",
+    ),
     "leafward.stores.opening": ("open_store",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
 __version__ = "0.1.0"
 __all__ = [
     "LATEST_LEAF",
+    "BlockNotFound",
+    "BucketSkillProvider",
     "ConfigurationError",
     "Conflict",
+    "ContextBlock",
+    "ContextError",
     "CorruptStore",
+    "DirectorySkillProvider",
     "InvalidId",
     "LeafwardError",
     "Message",
@@ -66,25 +112,24 @@ __all__ = [
     "OutcomeUnknown",
     "SearchResult",
     "Session",
+    "SessionExists",
+    "SessionInfo",
+    "SessionManager",
     "SessionNotFound",
+    "StaticContext",
     "StorageFull",
     "StoreError",
+    "StoredContextProvider",
+    "StoredSearchProvider",
+    "Tool",
+    "ToolSet",
     "assistant",
+    "blocking",
+    "create_compact_function",
     "open_store",
     "system",
     "tool_result",
     "user",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Loaded at first use: a program pays only for what it touches.
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'leafward' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(globals(), _HOMES)

@@ -176,7 +176,7 @@ class TestBadFiles:
         async with open_store(f"sqlite:///{path}") as store:
             await Session(store).append_messages([user("x" * 2000) for _ in range(200)])
         data = bytearray(path.read_bytes())
-        for page in range(12, len(data) // 4096):
+        for page in range(48, len(data) // 4096):
             data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
         path.write_bytes(data)
         async with open_store(f"sqlite:///{path}") as store:

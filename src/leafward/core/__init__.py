@@ -1,20 +1,73 @@
 """What a conversation is: plain values and pure functions."""
 
-from leafward.core.ids import Owner, Scope
-from leafward.core.message import Message, as_message, assistant, system, tool_result, user
-from leafward.core.parent import LATEST_LEAF, LatestLeaf, ParentId
-from leafward.core.ranking import SearchResult
-from leafward.core.tokens import TokenCounter, count_tokens, estimate_tokens
-from leafward.core.tree import TreeNode
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leafward.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from leafward.core.ids import Owner as Owner
+    from leafward.core.ids import Scope as Scope
+    from leafward.core.info import SessionInfo as SessionInfo
+    from leafward.core.message import Message as Message
+    from leafward.core.message import as_message as as_message
+    from leafward.core.message import assistant as assistant
+    from leafward.core.message import system as system
+    from leafward.core.message import tool_result as tool_result
+    from leafward.core.message import user as user
+    from leafward.core.overlays import Compaction as Compaction
+    from leafward.core.parent import LATEST_LEAF as LATEST_LEAF
+    from leafward.core.parent import LatestLeaf as LatestLeaf
+    from leafward.core.parent import ParentId as ParentId
+    from leafward.core.prompt import ContextBlock as ContextBlock
+    from leafward.core.ranking import SearchResult as SearchResult
+    from leafward.core.tokens import TokenCounter as TokenCounter
+    from leafward.core.tokens import count_tokens as count_tokens
+    from leafward.core.tokens import estimate_tokens as estimate_tokens
+    from leafward.core.tree import TreeNode as TreeNode
+
+_HOMES = {
+    "leafward.core.ids": (
+        "Owner",
+        "Scope",
+    ),
+    "leafward.core.info": ("SessionInfo",),
+    "leafward.core.message": (
+        "Message",
+        "as_message",
+        "assistant",
+        "system",
+        "tool_result",
+        "user",
+    ),
+    "leafward.core.overlays": ("Compaction",),
+    "leafward.core.parent": (
+        "LATEST_LEAF",
+        "LatestLeaf",
+        "ParentId",
+    ),
+    "leafward.core.prompt": ("ContextBlock",),
+    "leafward.core.ranking": ("SearchResult",),
+    "leafward.core.tokens": (
+        "TokenCounter",
+        "count_tokens",
+        "estimate_tokens",
+    ),
+    "leafward.core.tree": ("TreeNode",),
+}
 
 __all__ = [
     "LATEST_LEAF",
+    "Compaction",
+    "ContextBlock",
     "LatestLeaf",
     "Message",
     "Owner",
     "ParentId",
     "Scope",
     "SearchResult",
+    "SessionInfo",
     "TokenCounter",
     "TreeNode",
     "as_message",
@@ -25,3 +78,5 @@ __all__ = [
     "tool_result",
     "user",
 ]
+
+__getattr__, __dir__ = lazily(globals(), _HOMES)

@@ -3,10 +3,13 @@
 LeafwardError
 ├── NotFound (LookupError)
 │   ├── SessionNotFound
-│   └── MessageNotFound
+│   ├── MessageNotFound
+│   └── BlockNotFound
 ├── Conflict                          another writer was first
+│   └── SessionExists
 ├── InvalidId (ValueError)            an id that could not be kept apart from others
 ├── ConfigurationError (ValueError)   a store, URL or handle that was set up wrongly
+├── ContextError (ValueError)         a context block that cannot be read or written so
 ├── MessageTooLarge (ValueError)
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
@@ -15,6 +18,8 @@ LeafwardError
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class LeafwardError(Exception):
@@ -41,8 +46,25 @@ class MessageNotFound(NotFound):
         super().__init__(f"no message {message_id!r} in this session")
 
 
+class BlockNotFound(NotFound):
+    """No context block of this session has that label."""
+
+    def __init__(self, label: str, known: Iterable[str] = ()) -> None:
+        self.label = label
+        names = ", ".join(repr(one) for one in known)
+        super().__init__(f"no context block {label!r} in this session" + (f"; there are {names}" if names else ""))
+
+
 class Conflict(LeafwardError):
     """Another writer was first: read again, then redo the change."""
+
+
+class SessionExists(Conflict):
+    """A session of this scope has that id already."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"there is a session {session_id!r} already for this agent and user: give another id")
 
 
 class InvalidId(LeafwardError, ValueError):
@@ -57,6 +79,10 @@ class InvalidId(LeafwardError, ValueError):
 
 class ConfigurationError(LeafwardError, ValueError):
     """A store, URL or handle was set up wrongly; the text says how to set it up."""
+
+
+class ContextError(LeafwardError, ValueError):
+    """A context block cannot be read or written so; the text says what to do."""
 
 
 class MessageTooLarge(LeafwardError, ValueError):

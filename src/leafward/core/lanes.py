@@ -137,6 +137,16 @@ def ranges(leaf: int | None) -> Walk[list[tuple[int, int]]]:
     return found[::-1]
 
 
+def following(place: int, end: int) -> Walk[int | None]:
+    """Find the first message at `place` or after it on the path to `end`."""
+    for low, high in (yield from ranges(end)):
+        if high >= place:
+            found: int | None = yield First(max(low, place), high)
+            if found is not None:
+                return found
+    return None
+
+
 def origin(lane: int) -> Walk[int | None]:
     """Find the place a lane branched from."""
     return (yield Origin(lane))

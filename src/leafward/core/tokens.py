@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import cast
 
+from leafward.core.errors import ConfigurationError
 from leafward.core.json import encode_text
 from leafward.core.message import Message
 from leafward.core.parts import (
@@ -25,10 +27,13 @@ MESSAGE_OVERHEAD = 4
 MEDIA_TOKENS = 1000
 """An image, recording or file: about what providers charge for one, whatever its bytes."""
 
-_CJK = re.compile(
-    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
-)
+
+@cache
+def _cjk() -> re.Pattern[str]:
+    return re.compile(
+        "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+        "\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+    )
 
 
 def estimate_tokens(text: str) -> int:
@@ -41,7 +46,7 @@ def estimate_tokens(text: str) -> int:
         return 0
     if text.isascii():
         return math.ceil(max(len(text) / 4, 1.3 * len(text.split())))
-    rest, cjk = _CJK.subn(" ", text)
+    rest, cjk = _cjk().subn(" ", text)
     length = len(rest.encode("utf-16-le", "surrogatepass")) // 2 - cjk
     return cjk + math.ceil(max(length / 4, 1.3 * len(rest.split())))
 
@@ -49,6 +54,18 @@ def estimate_tokens(text: str) -> int:
 def count_tokens(message: Message) -> int:
     """Estimate the tokens of a message: its parts, and four for its envelope."""
     return MESSAGE_OVERHEAD + sum(map(_part_tokens, message.parts))
+
+
+def checked_count(counter: TokenCounter, message: Message) -> int:
+    """Return what a user's counter says, rounded up.
+
+    Raises:
+        ConfigurationError: it says something that is no number of tokens.
+    """
+    tokens = cast(object, counter(message))
+    if not isinstance(tokens, (int, float)) or isinstance(tokens, bool) or not 0 <= tokens < 2**53:
+        raise ConfigurationError(f"a token counter gives a number of at least 0, not {tokens!r}")
+    return math.ceil(tokens)
 
 
 def _part_tokens(part: Part) -> int:

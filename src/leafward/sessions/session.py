@@ -1,56 +1,129 @@
-"""A conversation: a tree of messages, and what can be asked of it."""
+"""A conversation with its context, prompt, tools and compaction."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from functools import cached_property
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
-from leafward.core.errors import ConfigurationError, InvalidId, MessageNotFound, MessageTooLarge
-from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
-from leafward.core.json import Plain
-from leafward.core.message import Dumpable, Message, as_message, wire_size
-from leafward.core.parent import LATEST_LEAF, ParentId
-from leafward.core.ranking import SearchResult
-from leafward.core.times import to_micros
-from leafward.core.tokens import count_tokens
-from leafward.core.tree import TreeNode, build_tree
-from leafward.sessions.changes import Change, follow
-from leafward.sessions.recent import Limits, RecentHistory, read_recent
-from leafward.stores.contracts import Draft, SearchFilter, Store
+from leafward.core.errors import ConfigurationError
+from leafward.core.ids import RESERVED_PREFIX, Scope, new_id, refusal
+from leafward.core.message import Message
+from leafward.core.skills import find_loads, find_unloaded, holds_unloading
+from leafward.core.times import now_micros
+from leafward.core.tokens import TokenCounter, count_tokens
+from leafward.sessions.conversation import Conversation, known_id, optional_id
+from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, NewOverlay, Store
 
-MessageLike = Message | Mapping[str, Any] | Dumpable
-"""A message, its dict, or a foreign object with `model_dump()`."""
+if TYPE_CHECKING:
+    from leafward.core.overlays import Compaction
+    from leafward.core.prompt import ContextBlock
+    from leafward.sessions.compacting import CompactionRecord, Compactor
+    from leafward.sessions.context import Blocks
+    from leafward.sessions.foreign import SessionProvider
+    from leafward.sessions.freezing import FrozenPrompt
+    from leafward.sessions.toolset import ToolSet
+    from leafward.stores.entries import EntryIndex
 
-_PAGE = 256
+
+class _Parts:
+    """What a handle is made of once it is in use; each part is loaded when it is first needed."""
+
+    def __init__(self, setup: Setup, scope: Scope, store: Store | None, messages: MessageStore) -> None:
+        setup.check()
+        self.messages = messages
+        self._setup = setup
+        self._scope = scope
+        self._store = store
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        from leafward.sessions.context import Blocks
+
+        return Blocks(self._setup, self._scope, self._store)
+
+    @cached_property
+    def prompt(self) -> FrozenPrompt:
+        from leafward.sessions.freezing import FrozenPrompt
+
+        return FrozenPrompt(self._setup, self.blocks, self._scope, self._store)
+
+    @cached_property
+    def compactor(self) -> Compactor:
+        from leafward.sessions.compacting import Compactor
+
+        return Compactor(
+            self._setup,
+            self.messages,
+            self._scope,
+            prompt_tokens=self.prompt.tokens,
+            applied=self.prompt.renew,
+        )
 
 
-class Session:
+class Session(Conversation, Configurable):
     """A handle on one conversation of one user with one agent.
 
-    Handles are cheap and hold nothing: two of them, in one process or several, always agree on what is stored. The
-    session itself comes into being with its first write.
+    Handles are cheap: two of them, in one process or several, always agree on what is stored; how blocks are set up
+    belongs to the handle. The session itself comes into being with its first write. In place of a store it takes any
+    object with the methods of `leafward.sessions.SessionProvider`, which holds one session.
 
     Raises:
         InvalidId: one of the ids is refused.
+        ConfigurationError: the store, a block or an option is set up wrongly.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: Store | SessionProvider,
         session_id: str = "default",
         *,
         user_id: str | None = None,
         agent_id: str = "default",
+        context: Iterable[ContextConfig | Mapping[str, Any]] = (),
+        cached_prompt: object = False,
+        on_compaction: CompactFunction | None = None,
+        compact_after: int | None = None,
+        token_counter: TokenCounter | None = None,
+        on_compaction_error: ErrorHandler | None = None,
     ) -> None:
         self._scope = Scope.of(session_id, user_id=user_id, agent_id=agent_id)
-        if not hasattr(store, "messages"):
+        self._store: Store | None = None
+        self._storage: MessageStore
+        self._parts: _Parts | None = None
+        self._setup = Setup()
+        if is_store(store):
+            self._store = store
+            self._storage = store.messages
+        else:
+            self._storage = self._foreign(store, session_id)
+        self._apply(context, cached_prompt, on_compaction, compact_after, token_counter, on_compaction_error)
+
+    def _foreign(self, storage: object, session_id: str) -> MessageStore:
+        from leafward.sessions.foreign import ForeignMessages, check_session_provider
+
+        provider = check_session_provider(storage)
+        if session_id != "default":
             raise ConfigurationError(
-                f"a Session needs an open store, not {store!r}: await open_store(...), or enter it"
+                f"a storage of your own holds one session and takes no session_id, not {session_id!r}"
             )
-        self._store = store
-        self._messages = store.messages
+        return ForeignMessages(provider, self._count)
+
+    @classmethod
+    def create(cls, store: Store | SessionProvider, *, user_id: str | None = None, agent_id: str = "default") -> Self:
+        """Begin to set up a session: `Session.create(store).for_session("chat-1").with_context("memory")`."""
+        return cls(store, user_id=user_id, agent_id=agent_id)
+
+    def for_session(self, session_id: str) -> Self:
+        """Choose which of the user's sessions with the agent it is."""
+        self._check_unused("for_session() before it")
+        if self._store is None and session_id != "default":
+            raise ConfigurationError(f"a storage of your own holds one session, and takes no id such as {session_id!r}")
+        self._scope = Scope(self._scope.owner, session_id)
+        return self
 
     @property
     def session_id(self) -> str:
@@ -64,214 +137,286 @@ class Session:
     def agent_id(self) -> str:
         return self._scope.owner.agent_id
 
+    @property
+    def compaction_log(self) -> list[CompactionRecord]:
+        """Why the last compactions in this process were, or were not, made; oldest first."""
+        return self._ready().compactor.records
+
     def __repr__(self) -> str:
         return f"Session({self.session_id!r}, user_id={self.user_id!r}, agent_id={self.agent_id!r})"
 
-    async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
-        """Store a message and make it the leaf; return it as stored.
+    def _check_unused(self, advice: str) -> None:
+        if self._parts is not None:
+            raise ConfigurationError(f"this session is in use, it is too late to set it up: call {advice}")
 
-        Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
-        nothing and gives back what is stored, so a retry is safe.
+    def _ready(self) -> _Parts:
+        if self._parts is None:
+            self._parts = _Parts(self._setup, self._scope, self._store, self._storage)
+        return self._parts
 
-        Raises:
-            MessageNotFound: `parent_id` is not in this session.
-            MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
-        """
-        return (await self._append([self._draft(message)], parent_id))[0]
+    def _use(self) -> MessageStore:
+        return self._ready().messages
 
-    async def append_messages(
-        self, messages: Iterable[MessageLike], parent_id: ParentId = LATEST_LEAF
-    ) -> list[Message]:
-        """Store messages as a chain, all or none; return them as stored.
+    def _entries(self, what: str) -> EntryIndex:
+        self._ready()
+        if self._store is None:
+            raise ConfigurationError(f"a storage of your own cannot {what}: that needs a store of leafward's")
+        return self._store.entries
 
-        An id that is stored already is kept as it is and becomes the parent of the next.
+    def _count(self, message: Message) -> int:
+        if self._setup.token_counter is None:
+            return count_tokens(message)
+        return self._ready().compactor.count(message)
 
-        Raises:
-            ValueError: an id occurs twice in the batch.
-            MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
-        """
-        drafts = [self._draft(message) for message in messages]
-        for message_id, times in Counter(draft.message.id for draft in drafts).items():
-            if times > 1:
-                raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
-        return await self._append(drafts, parent_id) if drafts else []
+    def _largest(self) -> int:
+        return DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes
 
-    async def update_message(self, message: MessageLike) -> Message:
-        """Replace the message of this id, keeping its parent, its place and its `created_at`.
+    def _weighs(self) -> bool:
+        return self._setup.compact_after is not None
 
-        Raises:
-            MessageNotFound: no message of this session has the id.
-        """
-        return await self._messages.update(self._scope, self._draft(message))
+    async def _appended(self, appended: Appended) -> None:
+        if appended.inserted:
+            await self._reclaim(appended.messages)
+            if appended.weight is not None or self._setup.token_counter is not None:
+                await self._ready().compactor.after_append(appended.weight)
 
-    async def upsert_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
-        """Replace the message of this id, or append it when there is none."""
-        try:
-            return await self._messages.upsert(self._scope, self._draft(message), _parent(parent_id))
-        except MessageNotFound:
-            raise MessageNotFound(parent_id) from None
+    async def _updated(self, message: Message) -> None:
+        await self._reclaim([message])
 
-    async def delete_messages(self, message_ids: Iterable[str]) -> int:
-        """Remove messages and return how many were there.
+    async def _reclaim(self, messages: list[Message]) -> None:
+        """Hide the texts of skills that a stored call unloaded: such a call is often stored after it ran."""
+        if self._store is None or not any(holds_unloading(message) for message in messages):
+            return
+        found = find_unloaded(await self._use().path(self._scope, messages[-1].id))
+        if found:
+            await self._use().reclaim(self._scope, found)
 
-        Their children attach to the nearest surviving ancestor; their labels go with them.
-        """
-        if isinstance(message_ids, str):
-            raise ValueError("delete_messages takes a list of ids: a string would be read as one id per character")
-        ids = list(message_ids)
-        if not all(isinstance(one, str) for one in ids):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError("delete_messages takes ids, which are strings")
-        return await self._messages.delete(self._scope, [one for one in ids if refusal(one) is None])
+    async def _shown_anywhere(self) -> list[Message]:
+        """Return what the histories of all branches show, each message once and after those above it."""
+        found: dict[str, Message] = {}
+        for leaf in await self._use().leaves(self._scope):
+            branch: list[Message] = []
+            async with aclosing(self.iter_history(leaf.id, newest_first=True)) as path:
+                async for message in path:
+                    if message.id in found:
+                        break
+                    branch.append(message)
+            found |= {message.id: message for message in reversed(branch)}
+        return list(found.values())
 
     async def clear_messages(self) -> None:
-        """Remove all messages and labels."""
-        await self._messages.clear(self._scope)
+        """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
+        await self._use().clear(self._scope)
+        await self._ready().prompt.renew()
 
-    async def get_history(self, leaf_id: str | None = None) -> list[Message]:
-        """Return the messages from the root to `leaf_id`, root first, as the model sees them.
+    # Context blocks.
 
-        Without `leaf_id` the path ends at the current leaf; an empty session has an empty path.
+    async def get_context_block(self, label: str) -> ContextBlock | None:
+        """Return a block with its content as of now; `None` when there is none of that label.
 
         Raises:
-            MessageNotFound: `leaf_id` is not in this session.
+            ContextError: its provider failed, did not answer, or gave something else than text.
         """
-        return await self.get_raw_history(leaf_id)
+        return await self._ready().blocks.read(label)
 
-    async def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
-        """Return the stored messages from the root to `leaf_id`, root first."""
-        return await self._messages.path(self._scope, _optional(leaf_id))
+    async def get_context_blocks(self) -> list[ContextBlock]:
+        """Return all blocks with their content as of now, in the order they were set up."""
+        return await self._ready().blocks.read_all()
 
-    async def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> AsyncGenerator[Message]:
-        """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
-        page = await self._messages.path_page(
-            self._scope, leaf_id=_optional(leaf_id), newest_first=newest_first, limit=_PAGE
-        )
-        while True:
-            for message in page.messages:
-                yield message
-            if page.next is None:
-                return
-            page = await self._messages.path_page(self._scope, cursor=page.next, newest_first=newest_first, limit=_PAGE)
+    async def replace_context_block(self, label: str, content: str) -> ContextBlock:
+        """Write the whole content of a block.
 
-    async def get_recent_history(
-        self, *, max_messages: int | None = None, max_tokens: int | None = None, max_bytes: int | None = None
-    ) -> RecentHistory:
-        """Return the newest messages that fit; the tightest limit wins.
-
-        The newest message is always there, and a tool result always comes with its call, if need be over the limit.
-        Tokens are those counted when the message was stored; bytes are those of its JSON.
+        Raises:
+            BlockNotFound: there is no block of that label.
+            ContextError: the block is read-only or keyed, the content exceeds its limit, or its provider failed.
         """
-        return await read_recent(self._messages, self._scope, Limits(max_messages, max_tokens, max_bytes))
+        parts = self._ready()
+        block = await parts.blocks.replace(label, content)
+        parts.prompt.blocks_changed()
+        return block
 
-    async def get_message(self, message_id: str) -> Message | None:
-        """Return a message of this session, or `None`."""
-        return None if refusal(message_id) else await self._messages.get(self._scope, message_id)
+    async def append_context_block(self, label: str, content: str) -> ContextBlock:
+        """Write more at the end of a block, on a new line; others who write at the same time lose nothing.
 
-    async def get_parent(self, message_id: str) -> Message | None:
-        """Return the message above; `None` for a root."""
-        return await self._messages.parent(self._scope, _known(message_id))
-
-    async def get_latest_leaf(self) -> Message | None:
-        """Return the message the next append goes under, even when it has children already; `None` at the root."""
-        return await self._messages.leaf(self._scope)
-
-    async def get_branches(self, message_id: str | None) -> list[Message]:
-        """Return the messages right below, in the order they were stored; `None` asks for the roots."""
-        return await self._messages.children(self._scope, _optional(message_id))
-
-    async def get_path_length(self, leaf_id: str | None = None) -> int:
-        """Return how many stored messages the path has."""
-        return await self._messages.path_length(self._scope, _optional(leaf_id))
-
-    async def checkout(self, message_id: str | None) -> None:
-        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
-        await self._messages.checkout(self._scope, _optional(message_id))
-
-    async def get_leaves(self) -> list[Message]:
-        """Return the messages that have no children, in the order they were stored."""
-        return await self._messages.leaves(self._scope)
-
-    async def get_tree(self) -> list[TreeNode]:
-        """Return every message with its neighbours, parents before children."""
-        return build_tree(await self._messages.outline(self._scope))
-
-    async def label(self, message_id: str, name: str | None) -> None:
-        """Give a message a name, or take it away with `None`."""
-        if name is not None and (not isinstance(name, str) or not name):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"a label is a non-empty string, not {name!r}; None takes it away")
-        await self._messages.label(self._scope, _known(message_id), name and Plain().text(name))
-
-    async def get_labels(self) -> dict[str, str]:
-        """Return the names of messages by their ids."""
-        return await self._messages.labels(self._scope)
-
-    async def search(
-        self,
-        query: str,
-        *,
-        limit: int = 20,
-        role: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> list[SearchResult]:
-        """Find messages on all branches, best match first.
-
-        All words must occur; `"quoted words"` are a phrase. English words are found by their stem, Chinese, Japanese
-        and Korean ones inside sentences. Text, tool calls and tool results are searched. `since` is inclusive, `until`
-        exclusive. Any string is a query; one without words finds nothing.
+        Raises:
+            BlockNotFound, ContextError: as `replace_context_block`.
         """
-        # Loaded at the first search: most processes that write never search.
-        from leafward.core.query import parse_query
+        parts = self._ready()
+        block = await parts.blocks.append(label, content)
+        parts.prompt.blocks_changed()
+        return block
 
-        if limit < 0:
-            raise ValueError(f"limit is at least 0, not {limit}")
-        if role is not None and refusal(role) is not None:
-            return []
-        only = SearchFilter(
-            role, None if since is None else to_micros(since), None if until is None else to_micros(until)
-        )
-        return await self._messages.search(self._scope, parse_query(query), only=only, limit=limit)
+    async def add_context(self, label: str, **options: Any) -> ContextBlock:
+        """Add a block to a session in use; options are those of `with_context`. A frozen prompt stays as it is.
 
-    async def get_version(self) -> int:
-        """Return the number of this session's last change; 0 before the first."""
-        return await self._messages.version(self._scope)
-
-    def subscribe(self, since: int | None = None) -> AsyncGenerator[Change]:
-        """Yield each change after version `since`, in commit order, by whichever process.
-
-        Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        Raises:
+            ConfigurationError: the label is taken, or the options are wrong.
+            ContextError: the provider failed; the block was not added.
         """
-        return follow(self._messages, self._scope, since)
-
-    async def _append(self, drafts: list[Draft], parent_id: ParentId) -> list[Message]:
+        parts = self._ready()
         try:
-            return await self._messages.append(self._scope, drafts, _parent(parent_id))
-        except MessageNotFound:
-            raise MessageNotFound(parent_id) from None
+            config = ContextConfig(label, **options)
+        except TypeError as error:
+            raise ConfigurationError(f"a context block is not set up like this: {error}") from None
+        parts.blocks.add(config)
+        try:
+            block = await parts.blocks.read(label)
+        except BaseException:
+            parts.blocks.remove(label)
+            raise
+        parts.prompt.blocks_changed()
+        assert block is not None
+        return block
 
-    def _draft(self, given: MessageLike) -> Draft:
-        message, body = as_message(given).sealed()
-        if message.id.startswith(RESERVED_PREFIX):
-            raise InvalidId("message id", message.id, f"ids that start with {RESERVED_PREFIX!r} belong to summaries")
-        size = wire_size(message.id, message.role, len(body))
-        if size > self._store.max_message_bytes:
-            raise MessageTooLarge(message.id, size=size, limit=self._store.max_message_bytes)
-        return Draft(message, body, count_tokens(message))
+    async def remove_context(self, label: str) -> bool:
+        """Take a block away, False when there is none; what it stored stays, and so does a frozen prompt."""
+        parts = self._ready()
+        parts.prompt.blocks_changed()
+        removed = parts.blocks.remove(label)
+        if removed and self._store is not None:
+            for loaded, key in await self._store.entries.skills(self._scope):
+                if loaded == label:
+                    await self._store.entries.unload_skill(self._scope, label, key, [])
+        return removed
+
+    # The system prompt.
+
+    async def freeze_system_prompt(self) -> str:
+        """Return the system prompt made of all blocks, the same to the byte until it is refreshed.
+
+        A compaction or a clear has it rendered anew. With `with_cached_prompt()` it survives restarts.
+
+        Raises:
+            ContextError: a block's provider failed.
+        """
+        return await self._ready().prompt.freeze()
+
+    async def refresh_system_prompt(self) -> str:
+        """Render the system prompt from the blocks as they are now, and freeze that."""
+        return await self._ready().prompt.refresh()
+
+    async def is_prompt_stale(self) -> bool:
+        """Tell whether the blocks were configured differently when the prompt was frozen."""
+        return await self._ready().prompt.is_stale()
+
+    # Tools and skills.
+
+    async def tools(self) -> ToolSet:
+        """Return the tools that the blocks and the history allow a model to use."""
+        from leafward.sessions.tools import context_tools
+
+        return await context_tools(self, self._ready().blocks)
+
+    async def load_skill(self, label: str, key: str) -> str:
+        """Return the text of a skill, which then counts as loaded; a storage of your own keeps no account of that.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            NotFound: the block has no skill of that key.
+            ContextError: the block holds no skills, or its provider failed.
+        """
+        text = await self._ready().blocks.load(label, key)
+        if self._store is not None:
+            await self._store.entries.load_skill(self._scope, label, key)
+        return text
+
+    async def unload_skill(self, label: str, key: str) -> bool:
+        """Take a loaded skill's text out of what the model sees; False when it was not loaded.
+
+        The stored messages stay as they are: the history shows a notice where the text was.
+        """
+        entries = self._entries("keep which skills are loaded")
+        if refusal(label) is not None or (label, key) not in await entries.skills(self._scope):
+            return False
+        found = find_loads(await self._shown_anywhere(), label, key)
+        return await entries.unload_skill(self._scope, label, key, found)
+
+    async def get_loaded_skill_keys(self) -> list[str]:
+        """Return the loaded skills as `"label:key"`, sorted."""
+        loaded = await self._entries("keep which skills are loaded").skills(self._scope)
+        return [f"{label}:{key}" for label, key in loaded]
+
+    # Compaction.
+
+    async def compact(self, leaf_id: str | None = None) -> Compaction | None:
+        """Have the compaction function replace a part of the history by a summary; `None` when nothing came of it.
+
+        Stored messages never change, and the summary applies only if what it sums up is still the same when it is
+        ready. `compaction_log` tells why nothing came of it.
+
+        Raises:
+            ConfigurationError: there is no compaction function, or it returned something else.
+            MessageNotFound: `leaf_id` is not in this session.
+            Exception: whatever the compaction function raises.
+        """
+        return await self._ready().compactor.compact(optional_id(leaf_id))
+
+    async def add_compaction(self, summary: str, from_message_id: str, to_message_id: str) -> Compaction:
+        """Lay a summary over the messages from one to another, wherever a path holds both.
+
+        An end may be the id of an earlier summary in the history, `compaction_…`, meaning what that covers.
+
+        Raises:
+            MessageNotFound: one of the ends is not there.
+            ValueError: the ends are not on one path in this order, the summary is empty, or it would cross another.
+        """
+        parts = self._ready()
+        if not isinstance(summary, str) or not summary.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("a summary is a text that is not blank")
+        from leafward.core.overlays import summary_message
+
+        overlay_id, at = new_id(), now_micros()
+        message, _ = summary_message(overlay_id, summary, at).sealed()
+        overlay = NewOverlay(
+            overlay_id, message.text, self._count(message), at, known_id(from_message_id), known_id(to_message_id)
+        )
+        made = await parts.messages.add_overlay(self._scope, overlay)
+        assert made is not None
+        await parts.prompt.renew()
+        return made
+
+    async def get_compactions(self) -> list[Compaction]:
+        """Return all summaries of this session, oldest first."""
+        return await self._use().overlays(self._scope)
+
+    async def get_summary_ids(self) -> list[str]:
+        """Return the ids of the summaries that the history shows, in order."""
+        return await self._use().summaries(self._scope)
+
+    async def get_covered(self, compaction_id: str, *, offset: int = 0, limit: int = 20) -> list[Message]:
+        """Return stored messages that a summary covers, in order, a page at a time.
+
+        Raises:
+            MessageNotFound: there is no such summary.
+        """
+        if offset < 0 or limit < 0:
+            raise ValueError("offset and limit are at least 0")
+        plain = known_id(compaction_id).removeprefix(RESERVED_PREFIX)
+        return await self._use().covered(self._scope, plain, offset=offset, limit=limit)
+
+    async def estimate_tokens(self) -> int:
+        """Return the tokens of the prompt and the visible history, from counts made when messages were stored."""
+        weight = await self._use().weigh(self._scope)
+        self._ready().prompt.blocks_changed()
+        return weight.window + await self._ready().prompt.tokens(weight.prompt)
 
 
-def _known(message_id: str) -> str:
-    """Return an id that may be looked up; one that no message can have is not found."""
-    if refusal(message_id) is not None:
-        raise MessageNotFound(message_id)
-    return message_id
+def session_with(setup: Setup, store: Store, scope: Scope) -> Session:
+    """Return a session with what is set up already."""
+    session = Session(store, scope.session_id, user_id=scope.owner.user_id, agent_id=scope.owner.agent_id)
+    session._setup = setup.copy()  # pyright: ignore[reportPrivateUsage]
+    return session
 
 
-def _optional(message_id: str | None) -> str | None:
-    return None if message_id is None else _known(message_id)
+def is_store(storage: object) -> TypeGuard[Store]:
+    """Tell a store from a storage of the user's own.
 
-
-def _parent(parent_id: ParentId) -> ParentId:
-    if parent_id is not None and parent_id is not LATEST_LEAF and refusal(parent_id) is not None:
-        # Not found, but only if the parent is needed: for a known id it is not. No id starts with a NUL.
-        return "\0" + ascii(parent_id)
-    return parent_id
+    Raises:
+        ConfigurationError: it is a store for programs without an event loop.
+    """
+    # A storage of the user's own may well keep its data in attributes of these names; no store appends messages itself.
+    if hasattr(storage, "append_message") or not (hasattr(storage, "messages") and hasattr(storage, "entries")):
+        return False
+    if not iscoroutinefunction(getattr(storage, "close", None)):
+        raise ConfigurationError("this is a blocking store: make the session with store.session(...)")
+    return True

@@ -1,7 +1,8 @@
 """What every store offers, as small contracts.
 
-A backend of your own implements `Store` and `MessageStore`, passes the classes of `leafward.testing`, and is found by
-`open_store` through the entry point group `leafward.stores`: a scheme and a callable `(url, **options)` to await.
+A backend of your own implements `Store` with its `MessageStore`, `EntryIndex` and `SessionRegistry`, passes the
+classes of `leafward.testing`, and is found by `open_store` through the entry point group `leafward.stores`: a scheme
+and a callable `(url, **options)` to await.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
 from leafward.core.parent import ParentId
-from leafward.core.ranking import SearchResult
-from leafward.core.tree import Outline
 
 if TYPE_CHECKING:
+    from leafward.core.overlays import Compaction
     from leafward.core.query import Query
+    from leafward.core.ranking import SearchResult
+    from leafward.core.skills import Reclaimed
+    from leafward.core.tree import Outline
+    from leafward.stores.drafts import Draft
+    from leafward.stores.entries import EntryIndex
+    from leafward.stores.registry import SessionRegistry
 
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 
@@ -34,16 +40,52 @@ def check_options(durability: str, max_message_bytes: int) -> None:
         raise ConfigurationError(f"max_message_bytes is a number of bytes, not {max_message_bytes!r}")
 
 
-ChangeKind = Literal["append", "update", "delete", "clear", "checkout", "label"]
+ChangeKind = Literal["append", "update", "delete", "clear", "checkout", "label", "compaction", "context"]
 
 
-class Draft(NamedTuple):
-    """A message on its way into a store: already checked, encoded and counted."""
+class Weight(NamedTuple):
+    """The tokens of what the model sees: the history that ends at the leaf, and the stored prompt if there is one."""
 
-    message: Message
-    body: bytes
-    """`message.body` as JSON, to be kept byte for byte."""
+    window: int
+    prompt: int | None
+
+
+class Appended(NamedTuple):
+    """What is stored now, how many of it are new, and what the session weighs if that was asked for."""
+
+    messages: list[Message]
+    inserted: int
+    weight: Weight | None
+
+
+class View(NamedTuple):
+    """A history as the model sees it, with the tokens of each message, as of one version of the session."""
+
+    messages: list[Message]
+    tokens: list[int]
+    version: int
+    tree: int = 0
+    """Tells the session's messages from those it has after it was cleared, or deleted and made again."""
+
+
+class NewOverlay(NamedTuple):
+    """A summary on its way into a store; its ends are ids of messages or of summaries, meaning what those cover."""
+
+    id: str
+    summary: str
     tokens: int
+    at: int
+    from_id: str
+    to_id: str
+
+
+class Unchanged(NamedTuple):
+    """A condition: since this version none of these visible messages was changed, deleted or summarised."""
+
+    version: int
+    message_ids: frozenset[str]
+    tree: int = 0
+    """The `View.tree` they were seen in."""
 
 
 class Cursor(NamedTuple):
@@ -51,6 +93,8 @@ class Cursor(NamedTuple):
 
     leaf: int
     place: int
+    version: int
+    """Summaries made after this version are not shown by the pages that follow."""
 
 
 class PathPage(NamedTuple):
@@ -88,10 +132,10 @@ class MessageStore(Protocol):
     to is empty, at version 0.
     """
 
-    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> list[Message]:
+    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
         """Store messages as a chain below `parent` and move the leaf to the last one that is new.
 
-        An id that is already stored is left as it is and becomes the parent of the next. Returns what is stored now.
+        An id that is already stored is left as it is and becomes the parent of the next.
         """
         ...
 
@@ -99,16 +143,19 @@ class MessageStore(Protocol):
         """Replace the message of that id, keeping its parent, its place and its time."""
         ...
 
-    async def upsert(self, scope: Scope, draft: Draft, parent: ParentId) -> Message:
+    async def upsert(self, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False) -> Appended:
         """Update the message if its id is stored, else append it."""
         ...
 
     async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
-        """Remove messages and say how many were there; children and leaf move to the nearest surviving ancestor."""
+        """Remove messages and say how many were there; children and leaf move to the nearest surviving ancestor.
+
+        The end of an overlay moves inward to the nearest survivor; an overlay that covers none goes.
+        """
         ...
 
     async def clear(self, scope: Scope) -> None:
-        """Remove all messages and labels; the leaf is then before the first message."""
+        """Remove all messages, labels, overlays, loaded skills and the prompt; the leaf is before the first message."""
         ...
 
     async def checkout(self, scope: Scope, message_id: str | None) -> None:
@@ -117,6 +164,36 @@ class MessageStore(Protocol):
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
         """Name a message, or take its name away."""
+        ...
+
+    async def add_overlay(
+        self, scope: Scope, overlay: NewOverlay, *, unchanged: Unchanged | None = None
+    ) -> Compaction | None:
+        """Lay a summary over a stretch of a path, and drop the prompt; `None` when `unchanged` does not hold.
+
+        Raises:
+            ValueError: the ends are not on one path in this order, or the overlay would cross an earlier one.
+        """
+        ...
+
+    async def overlays(self, scope: Scope) -> list[Compaction]:
+        """Return all overlays, oldest first."""
+        ...
+
+    async def summaries(self, scope: Scope) -> list[str]:
+        """Return the ids of the summaries in the history that ends at the leaf, in order."""
+        ...
+
+    async def covered(self, scope: Scope, compaction_id: str, *, offset: int, limit: int) -> list[Message]:
+        """Return messages that an overlay covers, in order; an unknown overlay raises `MessageNotFound`."""
+        ...
+
+    async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
+        """Show a notice in place of these tool results from now on; what is stored stays."""
+        ...
+
+    async def weigh(self, scope: Scope) -> Weight:
+        """Return how many tokens the model sees."""
         ...
 
     async def version(self, scope: Scope) -> int:
@@ -143,8 +220,15 @@ class MessageStore(Protocol):
         """Return the messages without children, in the order they were stored."""
         ...
 
-    async def path(self, scope: Scope, leaf_id: str | None) -> list[Message]:
-        """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment."""
+    async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
+        """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment.
+
+        Overlays and notices are applied, unless the `raw` messages are wanted.
+        """
+        ...
+
+    async def view(self, scope: Scope, leaf_id: str | None) -> View:
+        """Return what `path` returns, with tokens and version."""
         ...
 
     async def path_page(
@@ -156,11 +240,11 @@ class MessageStore(Protocol):
         newest_first: bool = False,
         limit: int,
     ) -> PathPage:
-        """Return at most `limit` messages of a path, from one end of it or from where the last page stopped."""
+        """Return about `limit` messages as `path` has them, from one end or from where the last page stopped."""
         ...
 
     async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
-        """Return how many messages `path` would."""
+        """Return how many stored messages the path has."""
         ...
 
     async def outline(self, scope: Scope) -> Outline:
@@ -183,7 +267,10 @@ class MessageStore(Protocol):
         ...
 
     async def wait(self, scope: Scope, version: int) -> None:
-        """Return once the session's version is beyond `version`, whoever changed it."""
+        """Return once the session's version is another than `version`, whoever changed it.
+
+        A smaller one means that the session was deleted.
+        """
         ...
 
 
@@ -202,6 +289,12 @@ class Store(Protocol):
 
     @property
     def messages(self) -> MessageStore: ...
+
+    @property
+    def entries(self) -> EntryIndex: ...
+
+    @property
+    def registry(self) -> SessionRegistry: ...
 
     @property
     def max_message_bytes(self) -> int: ...

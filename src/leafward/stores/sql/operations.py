@@ -1,4 +1,4 @@
-"""What a store does to its tables, as operations that any SQL driver can run.
+"""What an operation on the tables is, and the steps that most of them begin and end with.
 
 An operation is a generator: it yields a statement with its parameters and is sent the rows. SQLite runs it to its end
 in one hop to its thread; a server's driver awaits between the steps. Either way it is one transaction.
@@ -6,18 +6,15 @@ in one hop to its thread; a server's driver awaits between the steps. Either way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from leafward.core import lanes
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Owner, Scope
-from leafward.core.json import decode_body, encode_text
+from leafward.core.json import encode_text
 from leafward.core.lanes import First, Forks, Lanes, Last, Origin, Question, Roots, Walk
-from leafward.core.message import Message
-from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.times import now_micros
-from leafward.stores.contracts import ChangeKind, Draft
+from leafward.stores.contracts import ChangeKind
 from leafward.stores.sql import statements as sql
 
 T = TypeVar("T")
@@ -33,6 +30,10 @@ class SessionRow(NamedTuple):
     tree_no: int
     leaf: int | None
     version: int
+    window: int | None
+    """Tokens of the history that ends at the leaf; `None` when that has to be summed up."""
+    overlays: int
+    reclaimed: int
 
 
 class Indexing(Protocol):
@@ -49,6 +50,21 @@ class Indexing(Protocol):
     def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
         """See to it that the message is no longer found."""
         ...
+
+
+def run_steps(operation: Operation[T], execute: Callable[[str, tuple[Any, ...]], list[Any]]) -> T:
+    """Run an operation to its end where statements are answered at once; it sees the errors they raise."""
+    try:
+        statement, parameters = next(operation)
+        while True:
+            try:
+                rows = execute(statement, parameters)
+            except Exception as error:  # noqa: BLE001  (the operation decides, and lets go what it does not handle)
+                statement, parameters = operation.throw(error)
+            else:
+                statement, parameters = operation.send(rows)
+    except StopIteration as stop:
+        return stop.value
 
 
 def owner_ids(owner: Owner) -> tuple[str, str]:
@@ -86,11 +102,11 @@ def walk(session: SessionRow, steps: Walk[T]) -> Operation[T]:
 def _ask(tree_no: int, question: Question) -> tuple[Statement, Callable[[list[Any]], Any]]:
     match question:
         case Last(low, high):
-            return (sql.LAST_PLACE, (low, high)), _single
+            return (sql.LAST_PLACE, (low, high)), single
         case First(low, high):
-            return (sql.FIRST_PLACE, (low, high)), _single
+            return (sql.FIRST_PLACE, (low, high)), single
         case Origin(lane):
-            return (sql.GET_ORIGIN, (lane,)), _single
+            return (sql.GET_ORIGIN, (lane,)), single
         case Forks(low, high):
             return (sql.LIST_FORKS, (tree_no, low, high)), _column
         case Roots():
@@ -99,7 +115,8 @@ def _ask(tree_no: int, question: Question) -> tuple[Statement, Callable[[list[An
             return (sql.LIST_LANES, (tree_no,)), _column
 
 
-def _single(rows: list[Any]) -> Any:
+def single(rows: list[Any]) -> Any:
+    """Return the one value that was asked for, or `None`."""
     return rows[0][0] if rows else None
 
 
@@ -107,160 +124,27 @@ def _column(rows: list[Any]) -> list[Any]:
     return [row[0] for row in rows]
 
 
-def append(indexing: Indexing, scope: Scope, drafts: Sequence[Draft], parent: ParentId) -> Operation[list[Message]]:
-    found = yield from find_session(scope)
-    session = found or (yield from _create_session(scope))
-    version = session.version + 1
-    leaf: int | None = None
-    above: int | None = None
-    opened: set[int] = set()
-    stored: list[Message] = []
-    for draft in drafts:
-        message = draft.message
-        known = [] if found is None else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
-        if known:
-            above, message_id, role, at, body = known[0]
-            stored.append(Message.stored(message_id, role, at, decode_body(body)))
-            continue
-        if not stored:
-            above = yield from _find_parent(session, parent)
-        if leaf is not None and above == leaf:
-            above = leaf + 1
-        else:
-            # Only the batch's first message continues a lane of others, so that
-            # the places of one version rise in the order of the batch.
-            above = yield from _next_place(session, above, may_continue=not opened)
-            yield from indexing.added(above)
-        opened.add(lanes.lane_of(above))
-        leaf = above
-        yield (
-            sql.ADD_MESSAGE,
-            (
-                leaf,
-                session.tree_no,
-                version,
-                message.id,
-                message.role,
-                draft.tokens,
-                message.at,
-                draft.body.decode(),
-            ),
-        )
-        stored.append(message)
-    if leaf is not None:
-        yield sql.MOVE_SESSION, (leaf, version, now_micros(), session.session_no)
-    return stored
+def find_or_create(scope: Scope) -> Operation[SessionRow]:
+    """Return the session, which a first write brings into being."""
+    return (yield from find_session(scope)) or (yield from create_session(scope))
 
 
-def update(indexing: Indexing, scope: Scope, draft: Draft) -> Operation[Message]:
-    session = yield from find_session(scope)
-    rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
-    if session is None or not rows:
-        raise MessageNotFound(draft.message.id)
-    return (yield from _replace(indexing, session, rows[0], draft))
+def find_or_add_owner(owner: Owner) -> Operation[int]:
+    rows = yield sql.GET_OWNER, owner_ids(owner)
+    return (rows or (yield sql.ADD_OWNER, owner_ids(owner)))[0][0]
 
 
-def upsert(indexing: Indexing, scope: Scope, draft: Draft, parent: ParentId) -> Operation[Message]:
-    session = yield from find_session(scope)
-    rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
-    if session is None or not rows:
-        return (yield from append(indexing, scope, [draft], parent))[0]
-    return (yield from _replace(indexing, session, rows[0], draft))
-
-
-def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) -> Operation[Message]:
-    message = draft.message
-    place, _, _, created_at, old_body = row
-    yield from indexing.changed(session, place, old_body)
-    yield sql.CHANGE_MESSAGE, (message.role, draft.tokens, draft.body.decode(), place)
-    yield from _record(session, "update", [message.id])
-    return Message.stored(message.id, message.role, created_at, decode_body(draft.body))
-
-
-def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Operation[int]:
-    session = yield from find_session(scope)
-    if session is None:
-        return 0
-    gone: list[str] = []
-    for message_id in dict.fromkeys(message_ids):
-        rows = yield sql.FIND_MESSAGE, (session.tree_no, message_id)
-        if rows:
-            place = rows[0][0]
-            yield from indexing.removed(session, place, rows[0][4])
-            yield sql.DROP_LABEL, (place,)
-            yield sql.DROP_MESSAGE, (place,)
-            lane = lanes.lane_of(place)
-            yield sql.RAISE_FLOOR, (place + 1, place + 1, lane)
-            gone.append(message_id)
-    if gone:
-        leaf = yield from walk(session, lanes.nearest(session.leaf))
-        yield from _record(session._replace(leaf=leaf), "delete", gone)
-    return len(gone)
-
-
-def clear(scope: Scope) -> Operation[None]:
-    session = yield from find_session(scope)
-    if session is None or not (yield sql.HAS_MESSAGES, (session.tree_no,)):
-        return
-    # The old tree is only let go of here; its rows and words are removed in slices, in the background.
-    fresh = (yield sql.ADD_TREE, (session.owner_no,))[0][0]
-    yield sql.REPLACE_TREE, (fresh, session.session_no)
-    yield sql.DISCARD_TREE, (session.tree_no,)
-    yield from _record(session._replace(leaf=None), "clear", [])
-
-
-def checkout(scope: Scope, message_id: str | None) -> Operation[None]:
-    session = yield from find_session(scope)
-    if session is None:
-        if message_id is not None:
-            raise MessageNotFound(message_id)
-        return
-    place = None if message_id is None else (yield from find_place(session, message_id))
-    if place != session.leaf:
-        yield from _record(session._replace(leaf=place), "checkout", [] if message_id is None else [message_id])
-
-
-def label(scope: Scope, message_id: str, name: str | None) -> Operation[None]:
-    session = yield from find_session(scope)
-    if session is None:
-        raise MessageNotFound(message_id)
-    place = yield from find_place(session, message_id)
-    if _single((yield sql.GET_LABEL, (place,))) == name:
-        return
-    if name is None:
-        yield sql.DROP_LABEL, (place,)
-    else:
-        yield sql.SET_LABEL, (place, session.tree_no, name)
-    yield from _record(session, "label", [message_id])
-
-
-def _create_session(scope: Scope) -> Operation[SessionRow]:
-    rows = yield sql.GET_OWNER, owner_ids(scope.owner)
-    owner_no = (rows or (yield sql.ADD_OWNER, owner_ids(scope.owner)))[0][0]
+def create_session(scope: Scope) -> Operation[SessionRow]:
+    """Bring an empty session into being."""
+    owner_no = yield from find_or_add_owner(scope.owner)
     tree_no = (yield sql.ADD_TREE, (owner_no,))[0][0]
     now = now_micros()
     session_no = (yield sql.ADD_SESSION, (owner_no, scope.session_id, tree_no, now, now))[0][0]
-    return SessionRow(session_no, owner_no, tree_no, None, 0)
+    return SessionRow(session_no, owner_no, tree_no, None, 0, 0, 0, 0)
 
 
-def _find_parent(session: SessionRow, parent: ParentId) -> Operation[int | None]:
-    if parent is LATEST_LEAF:
-        return session.leaf
-    return None if parent is None else (yield from find_place(session, parent))
-
-
-def _next_place(session: SessionRow, above: int | None, *, may_continue: bool) -> Operation[int]:
-    """Return the place for a child: in its parent's lane when the parent is the lane's last, else in a new lane."""
-    if above is not None and may_continue:
-        lane = lanes.lane_of(above)
-        floor, last = (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
-        if last == above:
-            return max(above + 1, floor)
-    lane = cast(int, (yield sql.ADD_LANE, (session.tree_no, above))[0][0])
-    return lanes.before_first(lane) + 1
-
-
-def _record(session: SessionRow, kind: ChangeKind, message_ids: list[str]) -> Operation[None]:
+def record(session: SessionRow, kind: ChangeKind, message_ids: list[str]) -> Operation[None]:
+    """Give the session its next version, and tell what it is about; leaf and window become those of `session`."""
     version = session.version + 1
     yield sql.ADD_CHANGE, (session.session_no, version, kind, encode_text(message_ids))
-    yield sql.MOVE_SESSION, (session.leaf, version, now_micros(), session.session_no)
+    yield sql.MOVE_SESSION, (session.leaf, version, session.window, now_micros(), session.session_no)

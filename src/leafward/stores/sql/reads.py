@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from leafward.core import lanes
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
+from leafward.core.overlays import Segment, summary_message
+from leafward.core.skills import with_notices
 from leafward.core.tree import Branch, Outline
-from leafward.stores.contracts import ChangeRecord, Cursor, PathPage
+from leafward.stores.contracts import ChangeRecord, Cursor, PathPage, View
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, scope_ids, walk
+from leafward.stores.sql.overlays import path_segments
 
 _CHANGES_AT_ONCE = 64
+_ALL = 1 << 62
+"""More messages than any store has."""
 
 
 def version(scope: Scope) -> Operation[int]:
@@ -57,15 +62,80 @@ def leaves(scope: Scope) -> Operation[list[Message]]:
     return [] if session is None else (yield from _in_order((yield from walk(session, lanes.leaves()))))
 
 
-def path(scope: Scope, leaf_id: str | None) -> Operation[list[Message]]:
+def path(scope: Scope, leaf_id: str | None, raw: bool) -> Operation[list[Message]]:
     session, end = yield from _path_end(scope, leaf_id)
     messages: list[Message] = []
-    if session is not None:
-        stored = Message.stored
-        for low, high in (yield from walk(session, lanes.ranges(end))):
-            rows = yield sql.READ_RANGE, (low, high)
-            messages += [stored(id, role, at, decode_body(body)) for id, role, at, body in rows]
+    if session is None:
+        return messages
+    if not raw and (session.overlays or session.reclaimed):
+        return [row.message for row in (yield from _read_visible(session, end))]
+    stored = Message.stored
+    for low, high in (yield from walk(session, lanes.ranges(end))):
+        rows = yield sql.READ_RANGE, (low, high)
+        messages += [stored(id, role, at, decode_body(body)) for id, role, at, body in rows]
     return messages
+
+
+def view(scope: Scope, leaf_id: str | None) -> Operation[View]:
+    session, end = yield from _path_end(scope, leaf_id)
+    if session is None:
+        return View([], [], 0)
+    rows = yield from _read_visible(session, end)
+    return View([row.message for row in rows], [row.tokens for row in rows], session.version, session.tree_no)
+
+
+class _Visible(NamedTuple):
+    """A message as a history shows it, or a summary; `place` is where a page that stops here goes on."""
+
+    place: int
+    message: Message
+    tokens: int
+    size: int
+
+
+def _read_visible(session: SessionRow, end: int | None) -> Operation[list[_Visible]]:
+    segments = yield from path_segments(session, end)
+    return (yield from _read_segments(session, segments, newest_first=False, limit=_ALL))
+
+
+def _read_segments(
+    session: SessionRow, segments: Iterable[Segment], *, newest_first: bool, limit: int
+) -> Operation[list[_Visible]]:
+    """Read segments in the order they are given until `limit` is reached; summaries that cross stay together."""
+    notices = yield from _notices(session)
+    found: list[_Visible] = []
+    for segment in segments:
+        if len(found) >= limit:
+            break
+        if segment.spans:
+            found += yield from _summaries(segment, newest_first)
+        else:
+            page = sql.PAGE_UP if newest_first else sql.PAGE_DOWN
+            rows = yield page, (segment.low, segment.high, limit - len(found))
+            for place, id, role, at, body, tokens in rows:
+                message = Message.stored(id, role, at, decode_body(body))
+                if place in notices:
+                    message = with_notices(message, notices[place])
+                found.append(_Visible(place, message, tokens, len(body)))
+    return found
+
+
+def _summaries(segment: Segment, newest_first: bool) -> Operation[list[_Visible]]:
+    place = segment.low if newest_first else segment.high
+    found: list[_Visible] = []
+    for span in segment.spans:
+        compaction_id, at, summary = (yield sql.GET_SUMMARY, (span.number,))[0]
+        message = summary_message(compaction_id, summary, at)
+        found.append(_Visible(place, message, span.tokens, len(summary.encode())))
+    return found[::-1] if newest_first else found
+
+
+def _notices(session: SessionRow) -> Operation[dict[int, dict[str, str]]]:
+    found: dict[int, dict[str, str]] = {}
+    if session.reclaimed:
+        for place, call_id, notice in (yield sql.LIST_RECLAIMED, (session.tree_no,)):
+            found.setdefault(place, {})[call_id] = notice
+    return found
 
 
 def path_length(scope: Scope, leaf_id: str | None) -> Operation[int]:
@@ -91,39 +161,42 @@ def path_page(
     if cursor and (yield sql.GET_LANE_TREE, (lanes.lane_of(end),)) != [(session.tree_no,)]:
         # Cleared since the last page, or a cursor of another session.
         return PathPage([], [], [], None)
-    read = _page_up if newest_first else _page_down
-    rows = yield from read(session, end, cursor.place if cursor else None, limit)
+    beyond = cursor.place if cursor else None
+    as_of = cursor.version if cursor else session.version
+    if newest_first and not session.overlays:
+        rows = yield from _page_up(session, end, beyond, limit)
+    else:
+        segments = (yield from path_segments(session, end, as_of))[:: -1 if newest_first else 1]
+        rest = (part for part in (_beyond(one, beyond, newest_first) for one in segments) if part is not None)
+        rows = yield from _read_segments(session, rest, newest_first=newest_first, limit=limit)
     return PathPage(
-        [_message(*row[1:5]) for row in rows],
-        [row[5] for row in rows],
-        [len(row[4]) for row in rows],
-        Cursor(end, rows[-1][0]) if len(rows) == limit else None,
+        [row.message for row in rows],
+        [row.tokens for row in rows],
+        [row.size for row in rows],
+        Cursor(end, rows[-1].place, as_of) if len(rows) >= limit else None,
     )
 
 
-def _page_up(session: SessionRow, end: int, beyond: int | None, limit: int) -> Operation[list[Any]]:
-    # Newest first: only the lanes that the page reaches are looked at.
+def _beyond(segment: Segment, place: int | None, newest_first: bool) -> Segment | None:
+    """Return what of a segment comes after a place, in the order of reading."""
+    if place is None:
+        return segment
+    # Places rise along a path, for a lane's number is larger than that of the lane it branched from.
+    if newest_first:
+        return segment._replace(high=min(segment.high, place - 1)) if segment.low < place else None
+    return segment._replace(low=max(segment.low, place + 1)) if segment.high > place else None
+
+
+def _page_up(session: SessionRow, end: int, beyond: int | None, limit: int) -> Operation[list[_Visible]]:
+    # Newest first and without summaries: only the lanes that the page reaches are looked at.
     place: int | None = end if beyond is None else beyond - 1
-    rows: list[Any] = []
-    while place is not None and len(rows) < limit:
+    found: list[_Visible] = []
+    while place is not None and len(found) < limit:
         lane = lanes.lane_of(place)
-        rows += yield sql.PAGE_UP, (lanes.before_first(lane), place, limit - len(rows))
+        part = [Segment(lanes.before_first(lane), place)]
+        found += yield from _read_segments(session, part, newest_first=True, limit=limit - len(found))
         place = yield from walk(session, lanes.origin(lane))
-    return rows
-
-
-def _page_down(session: SessionRow, end: int, beyond: int | None, limit: int) -> Operation[list[Any]]:
-    rows: list[Any] = []
-    for low, high in (yield from walk(session, lanes.ranges(end))):
-        # Places rise along a path, for a lane's number is larger than that of the lane it branched from.
-        if beyond is None or high > beyond:
-            rows += yield (
-                sql.PAGE_DOWN,
-                (low if beyond is None else max(low, beyond + 1), high, limit - len(rows)),
-            )
-        if len(rows) == limit:
-            break
-    return rows
+    return found
 
 
 def outline(scope: Scope) -> Operation[Outline]:

@@ -75,6 +75,83 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             high INTEGER NOT NULL
         )""",
     ),
+    (
+        "ALTER TABLE {p}session ADD COLUMN window_tokens INTEGER",
+        "ALTER TABLE {p}session ADD COLUMN overlays INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE {p}session ADD COLUMN reclaimed INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE {p}session ADD COLUMN name TEXT",
+        "ALTER TABLE {p}session ADD COLUMN parent_session_id TEXT",
+        "ALTER TABLE {p}session ADD COLUMN model TEXT",
+        "ALTER TABLE {p}session ADD COLUMN source TEXT",
+        "ALTER TABLE {p}session ADD COLUMN input_tokens INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE {p}session ADD COLUMN output_tokens INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE {p}session ADD COLUMN estimated_cost REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE {p}session ADD COLUMN end_reason TEXT",
+        """
+        CREATE TABLE {p}overlay (
+            overlay_no INTEGER PRIMARY KEY AUTOINCREMENT,
+            tree_no INTEGER NOT NULL REFERENCES {p}tree,
+            id TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            low INTEGER NOT NULL,
+            high INTEGER NOT NULL,
+            tokens INTEGER NOT NULL,
+            created_at INTEGER NOT NULL,
+            summary TEXT NOT NULL
+        )""",
+        "CREATE UNIQUE INDEX {p}overlay_id ON {p}overlay (tree_no, id)",
+        """
+        CREATE TABLE {p}reclaimed (
+            place INTEGER NOT NULL,
+            call_id TEXT NOT NULL,
+            tree_no INTEGER NOT NULL,
+            notice TEXT NOT NULL,
+            PRIMARY KEY (place, call_id)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX {p}reclaimed_tree ON {p}reclaimed (tree_no)",
+        """
+        CREATE TABLE {p}skill (
+            session_no INTEGER NOT NULL,
+            label TEXT NOT NULL,
+            skill_key TEXT NOT NULL,
+            PRIMARY KEY (session_no, label, skill_key)
+        ) WITHOUT ROWID""",
+        """
+        CREATE TABLE {p}prompt (
+            session_no INTEGER PRIMARY KEY,
+            prompt TEXT NOT NULL,
+            tokens INTEGER NOT NULL,
+            fingerprint TEXT NOT NULL
+        )""",
+        """
+        CREATE TABLE {p}shelf (
+            shelf_no INTEGER PRIMARY KEY AUTOINCREMENT,
+            owner_no INTEGER NOT NULL REFERENCES {p}owner,
+            session_no INTEGER NOT NULL,
+            label TEXT NOT NULL,
+            UNIQUE (owner_no, session_no, label)
+        )""",
+        """
+        CREATE TABLE {p}entry (
+            entry_no INTEGER PRIMARY KEY AUTOINCREMENT,
+            shelf_no INTEGER NOT NULL REFERENCES {p}shelf,
+            entry_key TEXT NOT NULL,
+            updated_at INTEGER NOT NULL,
+            analyzer TEXT,
+            description TEXT,
+            content TEXT NOT NULL,
+            UNIQUE (shelf_no, entry_key)
+        )""",
+        "CREATE INDEX {p}entry_analyzer ON {p}entry (shelf_no, analyzer)",
+        """
+        CREATE TABLE {p}entry_word (
+            shelf_no INTEGER NOT NULL,
+            word TEXT NOT NULL,
+            entry_no INTEGER NOT NULL,
+            PRIMARY KEY (shelf_no, word, entry_no)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX {p}entry_word_entry ON {p}entry_word (entry_no)",
+    ),
 )
 
 GET_META = "SELECT value FROM {p}meta WHERE name = ?"

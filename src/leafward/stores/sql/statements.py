@@ -5,7 +5,7 @@ from __future__ import annotations
 # Sessions and their owners.
 
 GET_SESSION = """
-    SELECT s.session_no, s.owner_no, s.tree_no, s.leaf, s.version
+    SELECT s.session_no, s.owner_no, s.tree_no, s.leaf, s.version, s.window_tokens, s.overlays, s.reclaimed
     FROM {p}owner o JOIN {p}session s ON s.owner_no = o.owner_no
     WHERE o.agent_id = ? AND o.user_id = ? AND s.session_id = ?"""
 
@@ -20,12 +20,18 @@ ADD_OWNER = "INSERT INTO {p}owner (agent_id, user_id) VALUES (?, ?) RETURNING ow
 ADD_TREE = "INSERT INTO {p}tree (owner_no, discarded) VALUES (?, 0) RETURNING tree_no"
 
 ADD_SESSION = """
-    INSERT INTO {p}session (owner_no, session_id, tree_no, leaf, version, created_at, updated_at)
-    VALUES (?, ?, ?, NULL, 0, ?, ?) RETURNING session_no"""
+    INSERT INTO {p}session (owner_no, session_id, tree_no, leaf, version, window_tokens, created_at, updated_at)
+    VALUES (?, ?, ?, NULL, 0, 0, ?, ?) RETURNING session_no"""
 
-MOVE_SESSION = "UPDATE {p}session SET leaf = ?, version = ?, updated_at = ? WHERE session_no = ?"
+MOVE_SESSION = "UPDATE {p}session SET leaf = ?, version = ?, window_tokens = ?, updated_at = ? WHERE session_no = ?"
 
-REPLACE_TREE = "UPDATE {p}session SET tree_no = ? WHERE session_no = ?"
+KEEP_WINDOW = "UPDATE {p}session SET window_tokens = ? WHERE session_no = ?"
+
+COUNT_OVERLAYS = "UPDATE {p}session SET overlays = ? WHERE session_no = ?"
+
+COUNT_RECLAIMED = "UPDATE {p}session SET reclaimed = ? WHERE session_no = ?"
+
+REPLACE_TREE = "UPDATE {p}session SET tree_no = ?, overlays = 0, reclaimed = 0 WHERE session_no = ?"
 
 DISCARD_TREE = "UPDATE {p}tree SET discarded = 1 WHERE tree_no = ?"
 
@@ -81,6 +87,10 @@ LAST_PLACE = "SELECT max(place) FROM {p}message WHERE place BETWEEN ? AND ?"
 
 FIRST_PLACE = "SELECT min(place) FROM {p}message WHERE place BETWEEN ? AND ?"
 
+SUM_TOKENS = "SELECT coalesce(sum(tokens), 0) FROM {p}message WHERE place BETWEEN ? AND ?"
+
+SAVE_TOKENS = "UPDATE {p}message SET tokens = max(0, tokens - ?) WHERE place = ?"
+
 COUNT_PLACES = "SELECT count(*) FROM {p}message WHERE place BETWEEN ? AND ?"
 
 READ_RANGE = """
@@ -93,6 +103,12 @@ PAGE_UP = """
 PAGE_DOWN = """
     SELECT place, id, role, created_at, CAST(body AS BLOB), tokens
     FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?"""
+
+GET_ID = "SELECT id FROM {p}message WHERE place = ?"
+
+PAGE_FROM = """
+    SELECT id, role, created_at, CAST(body AS BLOB)
+    FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ? OFFSET ?"""
 
 NEWEST_APPENDS = """
     SELECT place, seq, id FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT ?"""
@@ -113,3 +129,179 @@ LIST_LABELS = """
 ADD_CHANGE = "INSERT INTO {p}change (session_no, seq, kind, ids) VALUES (?, ?, ?, ?)"
 
 LIST_CHANGES = "SELECT seq, kind, ids FROM {p}change WHERE session_no = ? AND seq > ? ORDER BY seq"
+
+# Overlays.
+
+ADD_OVERLAY = """
+    INSERT INTO {p}overlay (tree_no, id, seq, low, high, tokens, created_at, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+
+LIST_SPANS = "SELECT overlay_no, seq, low, high, tokens FROM {p}overlay WHERE tree_no = ? ORDER BY overlay_no"
+
+FIND_OVERLAY = "SELECT low, high FROM {p}overlay WHERE tree_no = ? AND id = ?"
+
+GET_SUMMARY = "SELECT id, created_at, summary FROM {p}overlay WHERE overlay_no = ?"
+
+MOVE_OVERLAY = "UPDATE {p}overlay SET low = ?, high = ? WHERE overlay_no = ?"
+
+DROP_OVERLAY = "DELETE FROM {p}overlay WHERE overlay_no = ?"
+
+LIST_OVERLAYS = """
+    SELECT o.id, o.summary, f.id, t.id, o.created_at
+    FROM {p}overlay o JOIN {p}message f ON f.place = o.low JOIN {p}message t ON t.place = o.high
+    WHERE o.tree_no = ? ORDER BY o.overlay_no"""
+
+# Skills: which are loaded, and which of their texts a history no longer shows.
+
+LIST_SKILLS = "SELECT label, skill_key FROM {p}skill WHERE session_no = ? ORDER BY label, skill_key"
+
+ADD_SKILL = "INSERT INTO {p}skill (session_no, label, skill_key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
+HAS_SKILL = "SELECT 1 FROM {p}skill WHERE session_no = ? AND label = ? AND skill_key = ?"
+
+DROP_SKILL = "DELETE FROM {p}skill WHERE session_no = ? AND label = ? AND skill_key = ?"
+
+DROP_SKILLS = "DELETE FROM {p}skill WHERE session_no = ?"
+
+COUNT_THE_RECLAIMED = "SELECT count(*) FROM {p}reclaimed WHERE tree_no = ?"
+
+HAS_RECLAIMED = "SELECT 1 FROM {p}reclaimed WHERE place = ? AND call_id = ?"
+
+ADD_RECLAIMED = "INSERT INTO {p}reclaimed (place, call_id, tree_no, notice) VALUES (?, ?, ?, ?)"
+
+LIST_RECLAIMED = "SELECT place, call_id, notice FROM {p}reclaimed WHERE tree_no = ?"
+
+NOTICES_AT = "SELECT call_id, notice FROM {p}reclaimed WHERE place = ?"
+
+DROP_RECLAIMED = "DELETE FROM {p}reclaimed WHERE place = ?"
+
+# The frozen prompt.
+
+GET_PROMPT = "SELECT prompt, tokens, fingerprint FROM {p}prompt WHERE session_no = ?"
+
+GET_PROMPT_TOKENS = "SELECT tokens FROM {p}prompt WHERE session_no = ?"
+
+SET_PROMPT = """
+    INSERT INTO {p}prompt (session_no, prompt, tokens, fingerprint) VALUES (?, ?, ?, ?)
+    ON CONFLICT (session_no) DO UPDATE SET
+        prompt = excluded.prompt, tokens = excluded.tokens, fingerprint = excluded.fingerprint"""
+
+DROP_PROMPT = "DELETE FROM {p}prompt WHERE session_no = ?"
+
+# Stored context. A shelf of session number 0 is shared by all sessions of its owner.
+
+GET_SHELF = "SELECT shelf_no FROM {p}shelf WHERE owner_no = ? AND session_no = ? AND label = ?"
+
+ADD_SHELF = "INSERT INTO {p}shelf (owner_no, session_no, label) VALUES (?, ?, ?) RETURNING shelf_no"
+
+LIST_SHELVES = "SELECT shelf_no, label FROM {p}shelf WHERE owner_no = ? AND session_no = ? ORDER BY label"
+
+DROP_SHELF = "DELETE FROM {p}shelf WHERE shelf_no = ?"
+
+GET_ENTRY = "SELECT entry_no, content, description, analyzer FROM {p}entry WHERE shelf_no = ? AND entry_key = ?"
+
+ADD_ENTRY = """
+    INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
+    VALUES (?, ?, ?, ?, ?, ?) RETURNING entry_no"""
+
+CHANGE_ENTRY = """
+    UPDATE {p}entry SET updated_at = ?, analyzer = ?, description = ?, content = ? WHERE entry_no = ?"""
+
+DROP_ENTRY = "DELETE FROM {p}entry WHERE entry_no = ?"
+
+DROP_ENTRIES = "DELETE FROM {p}entry WHERE shelf_no = ?"
+
+COUNT_ENTRIES = "SELECT count(*) FROM {p}entry WHERE shelf_no = ?"
+
+LIST_ENTRIES = """
+    SELECT entry_key, content, description, analyzer FROM {p}entry WHERE shelf_no = ? ORDER BY entry_key"""
+
+ADD_WORD = "INSERT INTO {p}entry_word (shelf_no, word, entry_no) VALUES (?, ?, ?)"
+
+DROP_WORDS = "DELETE FROM {p}entry_word WHERE entry_no = ?"
+
+DROP_SHELF_WORDS = "DELETE FROM {p}entry_word WHERE shelf_no = ?"
+
+WITH_WORD = "SELECT entry_no FROM {p}entry_word WHERE shelf_no = ? AND word = ?"
+
+# Two ranges of the index; with <> or OR all of the shelf would be looked at.
+CUT_OTHERWISE = """
+    SELECT entry_no FROM {p}entry WHERE shelf_no = ? AND analyzer < ?
+    UNION ALL SELECT entry_no FROM {p}entry WHERE shelf_no = ? AND analyzer > ?"""
+
+READ_ENTRY = "SELECT entry_key, updated_at, content FROM {p}entry WHERE entry_no = ?"
+
+# The list of sessions.
+
+_INFO = """
+    SELECT s.session_id, s.name, s.parent_session_id, s.model, s.source, s.input_tokens, s.output_tokens,
+        s.estimated_cost, s.end_reason, s.created_at, s.updated_at, s.session_no
+    FROM {p}session s"""
+
+GET_INFO = _INFO + " WHERE s.session_no = ?"
+
+LIST_INFO = _INFO + " WHERE s.owner_no = ? ORDER BY s.updated_at DESC, s.session_no DESC LIMIT ?"
+
+LIST_INFO_AFTER = (
+    _INFO
+    + """
+    WHERE s.owner_no = ? AND (s.updated_at < ? OR (s.updated_at = ? AND s.session_no < ?))
+    ORDER BY s.updated_at DESC, s.session_no DESC LIMIT ?"""
+)
+
+COUNT_SESSIONS = "SELECT count(*) FROM {p}session WHERE owner_no = ?"
+
+DESCRIBE_SESSION = "UPDATE {p}session SET name = ?, parent_session_id = ?, model = ?, source = ? WHERE session_no = ?"
+
+RENAME_SESSION = "UPDATE {p}session SET name = ?, updated_at = ? WHERE session_no = ?"
+
+END_SESSION = "UPDATE {p}session SET end_reason = ?, updated_at = ? WHERE session_no = ?"
+
+ADD_USAGE = """
+    UPDATE {p}session SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
+        estimated_cost = estimated_cost + ?, updated_at = ? WHERE session_no = ?"""
+
+RESTORE_INFO = """
+    UPDATE {p}session SET input_tokens = ?, output_tokens = ?, estimated_cost = ?, end_reason = ?, created_at = ?
+    WHERE session_no = ?"""
+
+DROP_SESSION = "DELETE FROM {p}session WHERE session_no = ?"
+
+DROP_CHANGES = "DELETE FROM {p}change WHERE session_no = ?"
+
+# Copies of a session. Places move by one distance for each stretch of the path.
+
+COPY_MESSAGES = """
+    INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
+    SELECT place + ?, ?, ?, id, role, tokens, created_at, body
+    FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place"""
+
+COPY_LABELS = (
+    "INSERT INTO {p}label (place, tree_no, name) SELECT place + ?, ?, name FROM {p}label WHERE place BETWEEN ? AND ?"
+)
+
+COPY_RECLAIMED = """
+    INSERT INTO {p}reclaimed (place, call_id, tree_no, notice)
+    SELECT place + ?, call_id, ?, notice FROM {p}reclaimed WHERE place BETWEEN ? AND ?"""
+
+COPY_OVERLAY = """
+    INSERT INTO {p}overlay (tree_no, id, seq, low, high, tokens, created_at, summary)
+    SELECT ?, id, ?, ?, ?, tokens, created_at, summary FROM {p}overlay WHERE overlay_no = ?"""
+
+COPY_SKILLS = """
+    INSERT INTO {p}skill (session_no, label, skill_key) SELECT ?, label, skill_key FROM {p}skill WHERE session_no = ?"""
+
+COPY_ENTRIES = """
+    INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
+    SELECT ?, entry_key, updated_at, analyzer, description, content FROM {p}entry WHERE shelf_no = ?"""
+
+COPY_WORDS = """
+    INSERT INTO {p}entry_word (shelf_no, word, entry_no)
+    SELECT new.shelf_no, w.word, new.entry_no
+    FROM {p}entry old JOIN {p}entry_word w ON w.entry_no = old.entry_no
+        JOIN {p}entry new ON new.entry_key = old.entry_key AND new.shelf_no = ?
+    WHERE old.shelf_no = ?"""
+
+MARK_REMOVED = "UPDATE {p}lane SET removed = ? WHERE lane_no = ?"
+
+LIST_ALL = """
+    SELECT place, seq, id, role, created_at, CAST(body AS BLOB), tokens FROM {p}message WHERE tree_no = ?"""

@@ -20,7 +20,7 @@ from leafward.core.errors import (
 )
 from leafward.core.json import DecodeError
 from leafward.stores.contracts import Durability
-from leafward.stores.sql.operations import Operation
+from leafward.stores.sql.operations import Operation, run_steps
 
 T = TypeVar("T")
 
@@ -95,17 +95,7 @@ class Database:
     def run(self, connection: sqlite3.Connection, operation: Operation[T]) -> T:
         """Run an operation to its end on this connection."""
         execute, render = connection.execute, self.render
-        try:
-            statement, parameters = next(operation)
-            while True:
-                try:
-                    rows = execute(render(statement), parameters).fetchall()
-                except sqlite3.Error as error:
-                    statement, parameters = operation.throw(error)
-                else:
-                    statement, parameters = operation.send(rows)
-        except StopIteration as stop:
-            return stop.value
+        return run_steps(operation, lambda statement, given: execute(render(statement), given).fetchall())
 
     def found_durability(self) -> Durability:
         """Tell what a commit survives, from what was asked for and from what the file system is."""

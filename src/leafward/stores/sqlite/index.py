@@ -55,6 +55,10 @@ REMOVE_TOKENS = "INSERT INTO {p}search ({p}search, rowid, tokens) VALUES ('delet
 
 MERGE = "INSERT INTO {p}search ({p}search, rank) VALUES ('merge', 16)"
 
+# A negative number has all segments joined into one, however few they are; positive ones then go on with that.
+BEGIN_JOINING = "INSERT INTO {p}search ({p}search, rank) VALUES ('merge', -64)"
+GO_ON_JOINING = "INSERT INTO {p}search ({p}search, rank) VALUES ('merge', 64)"
+
 
 def tree_token(tree_no: int) -> str:
     # No word has an underscore, so these meet no word; with them a match never costs other sessions' matches.
@@ -198,3 +202,29 @@ def merge() -> Operation[None]:
     """Join segments of the index, a few pages at a time."""
     if (yield from is_current()):
         yield MERGE, ()
+
+
+def begin_joining() -> Operation[bool]:
+    """Begin to join all segments, for what was removed stays in the old ones; False when the index is made anew."""
+    if not (yield from is_current()):
+        # What another version of the analyzer put in cannot be taken out word by word.
+        yield from rebuild()
+        return False
+    yield from _join(BEGIN_JOINING)
+    return True
+
+
+def go_on_joining() -> Operation[None]:
+    """Join a few more pages of the segments."""
+    if (yield from is_current()):
+        yield from _join(GO_ON_JOINING)
+    else:
+        yield from rebuild()
+
+
+def _join(statement: str) -> Operation[None]:
+    try:
+        yield statement, ()
+    except sqlite3.DatabaseError as error:
+        raise_unless_damage(error)
+        yield from rebuild()

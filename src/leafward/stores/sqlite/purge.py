@@ -19,6 +19,8 @@ LIST_MESSAGES = "SELECT place, tokens FROM {p}message WHERE tree_no = ? LIMIT ?"
 DROP_RANGES = "DELETE FROM {p}unindexed WHERE low BETWEEN ? AND ?"
 DROP_TREE = (
     "DELETE FROM {p}label WHERE tree_no = ?",
+    "DELETE FROM {p}overlay WHERE tree_no = ?",
+    "DELETE FROM {p}reclaimed WHERE tree_no = ?",
     "DELETE FROM {p}lane WHERE tree_no = ?",
     "DELETE FROM {p}tree WHERE tree_no = ?",
 )
@@ -29,6 +31,11 @@ class Discarded(NamedTuple):
 
     tree_no: int
     messages: list[tuple[int, str]]
+
+
+def is_over() -> Operation[bool]:
+    """Tell whether nothing of a cleared or deleted session is left."""
+    return not (yield FIRST_DISCARDED, ())
 
 
 def prepare() -> Operation[Discarded | None]:

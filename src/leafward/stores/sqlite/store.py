@@ -17,12 +17,16 @@ from leafward.core.errors import ConfigurationError
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.guard import Guard
 from leafward.stores.signals import Signals
+from leafward.stores.sql.context import SqlEntries
+from leafward.stores.sql.messages import SqlMessages
+from leafward.stores.sql.sessions import SqlRegistry
 from leafward.stores.sqlite import forking
 from leafward.stores.sqlite.backup import copy_database
 from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.lock import WriterLock
-from leafward.stores.sqlite.messages import SqliteMessages
+from leafward.stores.sqlite.rawfile import let_go
 from leafward.stores.sqlite.readers import Readers
+from leafward.stores.sqlite.running import SqliteRunner
 from leafward.stores.sqlite.setup import prepare
 from leafward.stores.sqlite.upkeep import SqliteUpkeep
 from leafward.stores.sqlite.writer import Writer
@@ -49,7 +53,10 @@ class SqliteStore:
         self._readers = Readers(database, guard)
         self._upkeep = SqliteUpkeep(database, lock, self._readers)
         self._writer = Writer(database, guard, lock, self._upkeep)
-        self.messages = SqliteMessages(database, self._writer, self._readers, self._signals)
+        runner = SqliteRunner(database, self._writer, self._readers, self._signals, self._upkeep.scrubber)
+        self.messages = SqlMessages(runner)
+        self.entries = SqlEntries(runner)
+        self.registry = SqlRegistry(runner)
         self._closing: Future[None] | None = None
         self._paused: list[threading.Lock] = []
         forking.remember(self)
@@ -96,6 +103,7 @@ class SqliteStore:
             self._readers.close()
             self._upkeep.close()
             self._connection.close()
+            let_go()
         self._lock.close()
         forking.forget(self)
 

@@ -1,18 +1,19 @@
-"""What the writer does when nobody waits: indexing, purging, checkpoints."""
+"""What the writer does when nobody waits: indexing, purging, checkpoints, the rest of an erasure."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 
 from leafward.stores.sql.operations import Operation
-from leafward.stores.sqlite import index, purge
+from leafward.stores.sqlite import erase, index, purge
 from leafward.stores.sqlite.connection import BUSY_TIMEOUT_S, Database
 from leafward.stores.sqlite.lock import WriterLock
 from leafward.stores.sqlite.readers import Readers
+from leafward.stores.sqlite.scrub import Scrubber
+from leafward.stores.sqlite.transaction import unsynced
 
 CHECKPOINT_AFTER = 1000
 """Pages, about, after which the log is copied into the database even while more are coming. The log then starts again
@@ -24,7 +25,7 @@ PAGE = 4096
 INDEX_AFTER = 20_000
 """Messages that may wait for the index before slices take turns with writes; a search reads those that wait."""
 
-Slice = Callable[[], Operation[None]]
+Slice = Callable[[sqlite3.Connection], None]
 
 
 class SqliteUpkeep:
@@ -37,10 +38,13 @@ class SqliteUpkeep:
         self._database = database
         self._lock = lock
         self._readers = readers
+        self.scrubber = Scrubber(database, lock, readers)
+        self._looked = False
         self._unindexed = 0
         self._uncopied = 0
         self._last_rows = 0
         self._maybe_more = True
+        self._written = False
         self._damaged = False
         self._rebuilt = False
         self._unmerged = False
@@ -55,16 +59,16 @@ class SqliteUpkeep:
         self._last_rows = rows
         self._unindexed += max(rows - 1, 1)
         self._uncopied += 2 * rows + size // PAGE
-        self._maybe_more = True
+        self._maybe_more = self._written = True
 
     def report_damage(self) -> None:
         """Have the index made anew."""
-        self._damaged = self._maybe_more = True
+        self._damaged = self._maybe_more = self._written = True
 
     def due(self, *, idle: bool) -> bool:
         if idle:
             return self._maybe_more or self._uncopied >= CHECKPOINT_WHEN_IDLE
-        return self._uncopied >= CHECKPOINT_AFTER or self._unindexed >= INDEX_AFTER
+        return self._uncopied >= CHECKPOINT_AFTER or self._unindexed >= INDEX_AFTER or self.scrubber.pending
 
     def step(self, connection: sqlite3.Connection) -> None:
         """Do one slice of what is due."""
@@ -100,23 +104,35 @@ class SqliteUpkeep:
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}")
 
     def _tidy(self, connection: sqlite3.Connection) -> None:
-        """Write a slice of indexing or purging if one is ready, and see to the next."""
+        """Do a slice of indexing, purging or erasing if one is ready, and see to the next."""
+        if not self._looked:
+            self._looked = True
+            if self._database.run(connection, erase.found_mark()) is not None:
+                self.scrubber.ask()
         if self._preparing is None:
+            self._written = False
             self._preparing = self._pool.submit(self._prepare)
         if not self._preparing.done():
             return
         preparing, self._preparing = self._preparing, None
         ready = preparing.result()
         if ready is not None:
-            with self._unsynced(connection):
-                self._database.run(connection, ready())
-            self._unindexed = max(0, self._unindexed - index.SLICE)
-            self._unmerged = True
+            ready(connection)
         elif self._unmerged:
             self._merge(connection)
-        else:
+        elif not self._written:
+            # What was looked for before a write says nothing of what that left to do.
             self._maybe_more = False
             self._unindexed = 0
+
+    def _apply(self, operation: Callable[[], Operation[None]]) -> Slice:
+        def write(connection: sqlite3.Connection) -> None:
+            with unsynced(self._lock, connection):
+                self._database.run(connection, operation())
+            self._unindexed = max(0, self._unindexed - index.SLICE)
+            self._unmerged = True
+
+        return write
 
     def _prepare(self) -> Slice | None:
         """Read what is next and make its tokens; runs on the indexer's thread."""
@@ -129,41 +145,25 @@ class SqliteUpkeep:
         run, connection = self._database.run, self._connection
         if self._damaged:
             self._damaged = False
-            return index.rebuild
+            return self._apply(index.rebuild)
         discarded = run(connection, purge.prepare())
         if discarded:
-            return lambda: purge.apply(discarded)
+            return self._apply(lambda: purge.apply(discarded))
+        if self.scrubber.pending:
+            return self.scrubber.step
         found = run(connection, index.found_analyzer())
         if found != index.analyzer_version():
             # Where two versions of leafward share a file, each makes the index anew once, not in turns for ever.
             again = found in (None, index.DAMAGED) or not self._rebuilt
             self._rebuilt = True
-            return index.rebuild if again else None
+            return self._apply(index.rebuild) if again else None
         # Under load a slice is as large as what was just committed, so that the queue stops growing.
         queued = run(connection, index.prepare_slice(max(index.SLICE, min(self._last_rows, index.LARGEST_SLICE))))
-        return (lambda: index.apply_slice(queued)) if queued else None
+        return self._apply(lambda: index.apply_slice(queued)) if queued else None
 
     def _merge(self, connection: sqlite3.Connection) -> None:
         """Join the index's segments a little, which makes it smaller and searches faster, until there is one."""
         before = connection.total_changes
-        with self._unsynced(connection):
+        with unsynced(self._lock, connection):
             self._database.run(connection, index.merge())
         self._unmerged = connection.total_changes - before > 1
-
-    @contextmanager
-    def _unsynced(self, connection: sqlite3.Connection) -> Generator[None]:
-        """A transaction that need not survive a power cut by itself: what it derives can be derived again."""
-        with self._lock:
-            synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
-            connection.execute("PRAGMA synchronous = NORMAL")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
-            finally:
-                connection.execute(f"PRAGMA synchronous = {synchronous}")

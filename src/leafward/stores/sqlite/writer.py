@@ -131,9 +131,13 @@ class Writer:
 
     async def settle(self) -> None:
         """Try what stopped before again, and return once there is no background work left; raise what stops it."""
+        await self.work_until(lambda: not self._upkeep.due(idle=True))
+
+    async def work_until(self, is_over: Callable[[], bool]) -> None:
+        """Do background work, also what stopped before, until it is over; raise what stops it."""
         self._setback = None
         self._queue.put(_Signal.WAKE)
-        while self._upkeep.due(idle=True):
+        while not is_over():
             self._guard.check()
             if self._setback is not None:
                 raise self._database.explain(self._setback) from self._setback

@@ -1,0 +1,151 @@
+"""A message as a text that a model can read: what was said whole, what tools were given and gave shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from leafward.core.cutting import is_settled
+from leafward.core.json import encode_text
+from leafward.core.message import Message
+from leafward.core.parts import (
+    Part,
+    answered_ids,
+    called_ids,
+    is_media,
+    is_thinking,
+    is_ui_tool,
+    thinking_text,
+    tool_input,
+    tool_name,
+    tool_output,
+)
+
+SHOWN = 500
+"""Characters shown of what a tool was given and what it gave."""
+
+_NAME_SHOWN = 120
+_OUTCOMES = {
+    "error": "Error",
+    "denied": "Denied",
+    "interrupted": "Interrupted",
+    "running": "Not finished",
+    "output-error": "Error",
+    "output-denied": "Denied",
+}
+_KINDS = {"image_url": "image", "input_audio": "audio"}
+
+
+class Transcriber:
+    """Writes the messages of a conversation down in their order; a result is shown with the name of its call.
+
+    Of what a tool was given and what it gave, and of thinking, `shown` characters are written; `None` writes all.
+    """
+
+    def __init__(self, shown: int | None = SHOWN) -> None:
+        self._names: dict[str, str] = {}
+        self._limit = shown
+
+    def turn(self, message: Message) -> str:
+        """Return who said it, then its parts."""
+        who = _line(message.role)
+        if message.name and message.name != message.role:
+            who += f" {_line(message.name)}"
+        return "\n".join([f"[{who}]", *(text for part in message.parts for text in self._part(part))])
+
+    def _part(self, part: Part) -> Iterator[str]:
+        if part["type"] == "text" and isinstance(part.get("text"), str):
+            yield part["text"]
+        elif is_thinking(part):
+            if thinking := thinking_text(part):
+                yield f"[Thinking] {shortened(thinking, self._limit)}"
+        elif is_media(part):
+            yield mention(part)
+        elif is_ui_tool(part):
+            yield f"[Tool: {_line(tool_name(part)) or 'unnamed'}]"
+            yield f"Input: {self._shown(tool_input(part))}"
+            yield self._ui_outcome(part)
+        elif part["type"] == "tool_use":
+            name = _line(tool_name(part))
+            self._names.update(dict.fromkeys(called_ids([part]), name))
+            yield f"[Tool: {name or 'unnamed'}]"
+            yield f"Input: {self._shown(tool_input(part))}"
+        elif part["type"] == "tool_result":
+            called = (self._names.get(call_id, "") for call_id in answered_ids([part]))
+            name = _line(tool_name(part)) or next(called, "")
+            yield f"[Result of tool: {name or 'unnamed'}]"
+            yield self._outcome(part)
+        elif len(part) > 1:
+            rest = {key: value for key, value in part.items() if key != "type"}
+            yield f"[{_line(part['type'])}] {self._shown(rest)}"
+
+    def _outcome(self, part: Part) -> str:
+        label = "Error" if part.get("is_error") is True else _OUTCOMES.get(_state(part), "Output")
+        return f"{label}: {self._shown(tool_output(part))}"
+
+    def _ui_outcome(self, part: Part) -> str:
+        state = _state(part)
+        if not is_settled(part):
+            return f"Not finished: {_line(state) or 'no result'}"
+        value = tool_output(part)
+        if state == "output-error" and part.get("errorText") is not None:
+            value = part["errorText"]
+        if state == "output-denied" and value is None:
+            value = _first([part["approval"]], "reason") if isinstance(part.get("approval"), dict) else None
+        return f"{_OUTCOMES.get(state, 'Output')}: {self._shown(value)}"
+
+    def _shown(self, value: object) -> str:
+        return shortened(_readable(value), self._limit) or "(nothing)"
+
+
+def shortened(text: str, shown: int | None) -> str:
+    """Return the start of a text, and how much more there is."""
+    if shown is None or len(text) <= shown:
+        return text
+    return f"{text[:shown]}… ({len(text) - shown} more characters)"
+
+
+def mention(part: Part) -> str:
+    """Name an image, a recording or a file without its bytes: `[image: cat.png]`."""
+    sources = [part, *(cast(Part, value) for value in part.values() if isinstance(value, dict))]
+    media_type = _first(sources, "mediaType", "media_type", "mime_type", "mimeType")
+    kind: str = part["type"]
+    kind = _KINDS.get(kind, kind)
+    family = media_type.partition("/")[0]
+    if kind in ("file", "data") and family in ("image", "audio", "video"):
+        kind = family
+    address = _first(sources, "url", "image_url")
+    name = _first(sources, "filename", "name", "title")
+    name = name or ("" if address.startswith("data:") else address) or media_type
+    return f"[{kind}: {_line(name)}]" if name else f"[{kind}]"
+
+
+def _state(part: Part) -> str:
+    state = part.get("state")
+    return state if isinstance(state, str) else ""
+
+
+def _readable(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    items = cast(list[object], value) if isinstance(value, list) else [value]
+    if all(isinstance(item, dict) and isinstance(cast(Part, item).get("type"), str) for item in items):
+        return "\n".join(_block(cast(Part, item)) for item in items)
+    return encode_text(cast(object, value))
+
+
+def _block(block: dict[str, Any]) -> str:
+    if block["type"] == "text" and isinstance(block.get("text"), str):
+        return block["text"]
+    return mention(block) if is_media(block) else encode_text(block)
+
+
+def _first(sources: list[Part], *keys: str) -> str:
+    found = (source[key] for key in keys for source in sources if isinstance(source.get(key), str) and source[key])
+    return next(found, "")
+
+
+def _line(text: str) -> str:
+    """Keep a name on its line, and short."""
+    text = " ".join(text.split())
+    return text if len(text) <= _NAME_SHOWN else f"{text[: _NAME_SHOWN - 1]}…"

@@ -1,0 +1,827 @@
+"""The one sync door. Written by tools/blocking_stub.py from the async classes: do not edit."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from typing import Any, Self
+
+from leafward.core.archive import Archive
+from leafward.core.ids import Owner, Scope
+from leafward.core.info import SessionInfo
+from leafward.core.message import Message
+from leafward.core.overlays import Compaction
+from leafward.core.parent import ParentId
+from leafward.core.prompt import ContextBlock
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.core.skills import Reclaimed
+from leafward.core.tokens import TokenCounter
+from leafward.core.tree import Outline, TreeNode
+from leafward.portal.iterator import BlockingIterator as BlockingIterator
+from leafward.sessions.changes import Change
+from leafward.sessions.compacting import CompactionRecord
+from leafward.sessions.conversation import MessageLike
+from leafward.sessions.foreign import SessionProvider
+from leafward.sessions.recent import RecentHistory
+from leafward.sessions.setup import CompactFunction, ContextConfig, ErrorHandler
+from leafward.sessions.toolset import Tool
+from leafward.stores.contracts import (
+    Appended,
+    ChangeRecord,
+    Cursor,
+    Durability,
+    NewOverlay,
+    PathPage,
+    SearchFilter,
+    Unchanged,
+    View,
+    Weight,
+)
+from leafward.stores.drafts import Draft
+from leafward.stores.entries import Edit, Entry, Prompt, Shelf
+from leafward.stores.registry import ErasureReport, Origin, Page
+
+__all__ = [
+    "BlockingEntryIndex",
+    "BlockingIterator",
+    "BlockingMessageStore",
+    "BlockingSession",
+    "BlockingSessionManager",
+    "BlockingSessionRegistry",
+    "BlockingStore",
+    "BlockingTool",
+    "BlockingToolSet",
+    "blocking",
+]
+
+class BlockingStore:
+    """An open store for code that does not await: entered or not, until it is closed.
+
+    It has what the async store has. `store.session("chat-1", user_id="alice")` makes a session on it; the classes are
+    there too, as in `store.Session.create(store)`.
+    """
+
+    @property
+    def store(self) -> Self:
+        """This store."""
+
+    def close(self) -> None:
+        """Finish what was begun, close the store and end its thread; a second call does nothing."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    @property
+    def messages(self) -> BlockingMessageStore: ...
+    @property
+    def entries(self) -> BlockingEntryIndex: ...
+    @property
+    def registry(self) -> BlockingSessionRegistry: ...
+    @property
+    def max_message_bytes(self) -> int: ...
+    @property
+    def distributed(self) -> bool:
+        """Whether processes on several machines can share it."""
+
+    def durability(self) -> Durability:
+        """Tell what a finished write survives, as found on this store."""
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        """Copy the store as of now to a file."""
+
+    def session(
+        self,
+        session_id: str = "default",
+        *,
+        user_id: str | None = None,
+        agent_id: str = "default",
+        context: Iterable[ContextConfig | Mapping[str, Any]] = ...,
+        cached_prompt: object = False,
+        on_compaction: CompactFunction | None = None,
+        compact_after: int | None = None,
+        token_counter: TokenCounter | None = None,
+        on_compaction_error: ErrorHandler | None = None,
+    ) -> BlockingSession:
+        """Make a Session on this store."""
+    Session: type[BlockingSession]
+
+    def manager(self, *, user_id: str | None = None, agent_id: str = "default") -> BlockingSessionManager:
+        """Make a SessionManager on this store."""
+    SessionManager: type[BlockingSessionManager]
+
+class BlockingSession:
+    """A handle on one conversation of one user with one agent.
+
+    Handles are cheap: two of them, in one process or several, always agree on what is stored; how blocks are set up
+    belongs to the handle. The session itself comes into being with its first write. In place of a store it takes any
+    object with the methods of `leafward.sessions.SessionProvider`, which holds one session.
+
+    Raises:
+        InvalidId: one of the ids is refused.
+        ConfigurationError: the store, a block or an option is set up wrongly.
+    """
+
+    def __init__(
+        self,
+        store: BlockingStore | SessionProvider,
+        session_id: str = "default",
+        *,
+        user_id: str | None = None,
+        agent_id: str = "default",
+        context: Iterable[ContextConfig | Mapping[str, Any]] = ...,
+        cached_prompt: object = False,
+        on_compaction: CompactFunction | None = None,
+        compact_after: int | None = None,
+        token_counter: TokenCounter | None = None,
+        on_compaction_error: ErrorHandler | None = None,
+    ) -> None: ...
+    @classmethod
+    def create(
+        cls, store: BlockingStore | SessionProvider, *, user_id: str | None = None, agent_id: str = "default"
+    ) -> Self:
+        """Begin to set up a session: `Session.create(store).for_session("chat-1").with_context("memory")`."""
+
+    def for_session(self, session_id: str) -> Self:
+        """Choose which of the user's sessions with the agent it is."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def user_id(self) -> str | None: ...
+    @property
+    def agent_id(self) -> str: ...
+    @property
+    def compaction_log(self) -> list[CompactionRecord]:
+        """Why the last compactions in this process were, or were not, made; oldest first."""
+
+    def clear_messages(self) -> None:
+        """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
+
+    def get_context_block(self, label: str) -> ContextBlock | None:
+        """Return a block with its content as of now; `None` when there is none of that label.
+
+        Raises:
+            ContextError: its provider failed, did not answer, or gave something else than text.
+        """
+
+    def get_context_blocks(self) -> list[ContextBlock]:
+        """Return all blocks with their content as of now, in the order they were set up."""
+
+    def replace_context_block(self, label: str, content: str) -> ContextBlock:
+        """Write the whole content of a block.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            ContextError: the block is read-only or keyed, the content exceeds its limit, or its provider failed.
+        """
+
+    def append_context_block(self, label: str, content: str) -> ContextBlock:
+        """Write more at the end of a block, on a new line; others who write at the same time lose nothing.
+
+        Raises:
+            BlockNotFound, ContextError: as `replace_context_block`.
+        """
+
+    def add_context(self, label: str, **options: Any) -> ContextBlock:
+        """Add a block to a session in use; options are those of `with_context`. A frozen prompt stays as it is.
+
+        Raises:
+            ConfigurationError: the label is taken, or the options are wrong.
+            ContextError: the provider failed; the block was not added.
+        """
+
+    def remove_context(self, label: str) -> bool:
+        """Take a block away, False when there is none; what it stored stays, and so does a frozen prompt."""
+
+    def freeze_system_prompt(self) -> str:
+        """Return the system prompt made of all blocks, the same to the byte until it is refreshed.
+
+        A compaction or a clear has it rendered anew. With `with_cached_prompt()` it survives restarts.
+
+        Raises:
+            ContextError: a block's provider failed.
+        """
+
+    def refresh_system_prompt(self) -> str:
+        """Render the system prompt from the blocks as they are now, and freeze that."""
+
+    def is_prompt_stale(self) -> bool:
+        """Tell whether the blocks were configured differently when the prompt was frozen."""
+
+    def tools(self) -> BlockingToolSet:
+        """Return the tools that the blocks and the history allow a model to use."""
+
+    def load_skill(self, label: str, key: str) -> str:
+        """Return the text of a skill, which then counts as loaded; a storage of your own keeps no account of that.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            NotFound: the block has no skill of that key.
+            ContextError: the block holds no skills, or its provider failed.
+        """
+
+    def unload_skill(self, label: str, key: str) -> bool:
+        """Take a loaded skill's text out of what the model sees; False when it was not loaded.
+
+        The stored messages stay as they are: the history shows a notice where the text was.
+        """
+
+    def get_loaded_skill_keys(self) -> list[str]:
+        """Return the loaded skills as `"label:key"`, sorted."""
+
+    def compact(self, leaf_id: str | None = None) -> Compaction | None:
+        """Have the compaction function replace a part of the history by a summary; `None` when nothing came of it.
+
+        Stored messages never change, and the summary applies only if what it sums up is still the same when it is
+        ready. `compaction_log` tells why nothing came of it.
+
+        Raises:
+            ConfigurationError: there is no compaction function, or it returned something else.
+            MessageNotFound: `leaf_id` is not in this session.
+            Exception: whatever the compaction function raises.
+        """
+
+    def add_compaction(self, summary: str, from_message_id: str, to_message_id: str) -> Compaction:
+        """Lay a summary over the messages from one to another, wherever a path holds both.
+
+        An end may be the id of an earlier summary in the history, `compaction_…`, meaning what that covers.
+
+        Raises:
+            MessageNotFound: one of the ends is not there.
+            ValueError: the ends are not on one path in this order, the summary is empty, or it would cross another.
+        """
+
+    def get_compactions(self) -> list[Compaction]:
+        """Return all summaries of this session, oldest first."""
+
+    def get_summary_ids(self) -> list[str]:
+        """Return the ids of the summaries that the history shows, in order."""
+
+    def get_covered(self, compaction_id: str, *, offset: int = 0, limit: int = 20) -> list[Message]:
+        """Return stored messages that a summary covers, in order, a page at a time.
+
+        Raises:
+            MessageNotFound: there is no such summary.
+        """
+
+    def estimate_tokens(self) -> int:
+        """Return the tokens of the prompt and the visible history, from counts made when messages were stored."""
+
+    def append_message(self, message: MessageLike, parent_id: ParentId = ...) -> Message:
+        """Store a message and make it the leaf; return it as stored.
+
+        Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
+        nothing and gives back what is stored, so a retry is safe.
+
+        Raises:
+            MessageNotFound: `parent_id` is not in this session.
+            MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
+        """
+
+    def append_messages(self, messages: Iterable[MessageLike], parent_id: ParentId = ...) -> list[Message]:
+        """Store messages as a chain, all or none; return them as stored.
+
+        An id that is stored already is kept as it is and becomes the parent of the next.
+
+        Raises:
+            ValueError: an id occurs twice in the batch.
+            MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
+        """
+
+    def update_message(self, message: MessageLike) -> Message:
+        """Replace the message of this id, keeping its parent, its place and its `created_at`.
+
+        Raises:
+            MessageNotFound: no message of this session has the id.
+        """
+
+    def upsert_message(self, message: MessageLike, parent_id: ParentId = ...) -> Message:
+        """Replace the message of this id, or append it when there is none."""
+
+    def delete_messages(self, message_ids: Iterable[str]) -> int:
+        """Remove messages and return how many were there.
+
+        Their children attach to the nearest surviving ancestor; their labels go with them.
+        """
+
+    def get_history(self, leaf_id: str | None = None) -> list[Message]:
+        """Return the messages from the root to `leaf_id`, root first, as the model sees them.
+
+        Without `leaf_id` the path ends at the current leaf; an empty session has an empty path.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
+        """
+
+    def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
+        """Return the stored messages from the root to `leaf_id`, root first."""
+
+    def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> BlockingIterator[Message]:
+        """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
+
+    def get_recent_history(
+        self, *, max_messages: int | None = None, max_tokens: int | None = None, max_bytes: int | None = None
+    ) -> RecentHistory:
+        """Return the newest messages that fit; the tightest limit wins.
+
+        The newest message is always there, and a tool result always comes with its call, if need be over the limit.
+        Tokens are those counted when the message was stored; bytes are those of its JSON.
+        """
+
+    def get_message(self, message_id: str) -> Message | None:
+        """Return a message of this session, or `None`."""
+
+    def get_parent(self, message_id: str) -> Message | None:
+        """Return the message above; `None` for a root."""
+
+    def get_latest_leaf(self) -> Message | None:
+        """Return the message the next append goes under, even when it has children already; `None` at the root."""
+
+    def get_branches(self, message_id: str | None) -> list[Message]:
+        """Return the messages right below, in the order they were stored; `None` asks for the roots."""
+
+    def get_path_length(self, leaf_id: str | None = None) -> int:
+        """Return how many stored messages the path has."""
+
+    def checkout(self, message_id: str | None) -> None:
+        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
+
+    def get_leaves(self) -> list[Message]:
+        """Return the messages that have no children, in the order they were stored."""
+
+    def get_tree(self) -> list[TreeNode]:
+        """Return every message with its neighbours, parents before children."""
+
+    def label(self, message_id: str, name: str | None) -> None:
+        """Give a message a name, or take it away with `None`."""
+
+    def get_labels(self) -> dict[str, str]:
+        """Return the names of messages by their ids."""
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[SearchResult]:
+        """Find messages on all branches, best match first.
+
+        All words must occur; `"quoted words"` are a phrase. English words are found by their stem, Chinese, Japanese
+        and Korean ones inside sentences. Text, tool calls and tool results are searched. `since` is inclusive, `until`
+        exclusive. Any string is a query; one without words finds nothing.
+        """
+
+    def get_version(self) -> int:
+        """Return the number of this session's last change; 0 before the first."""
+
+    def subscribe(self, since: int | None = None) -> BlockingIterator[Change]:
+        """Yield each change after version `since`, in commit order, by whichever process.
+
+        Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        """
+
+    def with_context(
+        self,
+        label: str,
+        *,
+        description: str | None = None,
+        max_tokens: int | None = None,
+        provider: object = None,
+        shared: bool = False,
+        timeout: float = ...,
+    ) -> Self:
+        """Add a context block: a section of the system prompt, which its provider fills.
+
+        Without a provider the block is writable and kept in the store, for this session alone or, `shared`, for all
+        sessions of this user with this agent. A plain text is a read-only block. `max_tokens` limits what is written to
+        it, or each of its entries; `timeout` is how many seconds the provider has to answer.
+
+        Raises:
+            ConfigurationError: the label is taken, the provider is none, or the session is in use already.
+        """
+
+    def with_cached_prompt(self, provider: object = None) -> Self:
+        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`."""
+
+    def on_compaction(self, fn: CompactFunction) -> Self:
+        """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
+
+    def compact_after(self, threshold: int, token_counter: TokenCounter | None = None) -> Self:
+        """Compact by itself whenever an append makes prompt and history exceed `threshold` tokens."""
+
+    def on_compaction_error(self, fn: ErrorHandler) -> Self:
+        """Have `fn(error)` told when an automatic compaction failed."""
+
+class BlockingSessionManager:
+    """Manages the sessions of one user with one agent.
+
+    What its builder calls set up is given to every session. Stored content, prompt and entries are each session's own,
+    unless a block is `shared`.
+
+    Raises:
+        InvalidId: one of the ids is refused.
+    """
+
+    def __init__(self, store: BlockingStore, *, user_id: str | None = None, agent_id: str = "default") -> None: ...
+    @property
+    def user_id(self) -> str | None: ...
+    @property
+    def agent_id(self) -> str: ...
+    def with_searchable_history(self, label: str) -> Self:
+        """Give every session a block through which the model searches all sessions of this user with this agent."""
+
+    def create(
+        self,
+        name: str,
+        *,
+        session_id: str | None = None,
+        parent_session_id: str | None = None,
+        model: str | None = None,
+        source: str | None = None,
+    ) -> SessionInfo:
+        """Begin a session, under a fresh id unless one is given.
+
+        Raises:
+            SessionExists: there is a session of that id.
+            InvalidId, ValueError: an id is refused, or the name, model or source is no text.
+        """
+
+    def get(self, session_id: str) -> SessionInfo | None:
+        """Return what is known of a session; `None` when there is none."""
+
+    def list(self, *, limit: int | None = 50, cursor: str | None = None) -> Page[SessionInfo]:
+        """Return sessions, the last changed first; give a page's `next_cursor` to get the next one.
+
+        `limit=None` returns all of them.
+        """
+
+    def rename(self, session_id: str, name: str) -> None:
+        """Give a session another name.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+
+    def add_usage(self, session_id: str, input_tokens: int, output_tokens: int, cost: float = 0.0) -> None:
+        """Add to the tokens and the cost that a session has used.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            ValueError: a number is negative, or none.
+        """
+
+    def delete(self, session_id: str) -> bool:
+        """Remove a session with its messages, summaries, own blocks, prompt and usage; False when there is none.
+
+        Shared blocks stay.
+        """
+
+    def erase(self, session_id: str) -> ErasureReport:
+        """Delete a session and remove its bytes from files, index and log; tell what could not be reached."""
+
+    def get_session(self, session_id: str) -> BlockingSession:
+        """Return the handle of a session; the session itself is made by its first write."""
+
+    def append(self, session_id: str, message: MessageLike, parent_id: ParentId = ...) -> Message:
+        """Store a message in a session, as `Session.append_message`.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+
+    def upsert(self, session_id: str, message: MessageLike, parent_id: ParentId = ...) -> Message:
+        """Replace a message of a session, or append it, as `Session.upsert_message`."""
+
+    def append_all(self, session_id: str, messages: Iterable[MessageLike], parent_id: ParentId = ...) -> list[Message]:
+        """Store messages as a chain, all or none, as `Session.append_messages`."""
+
+    def get_history(self, session_id: str, leaf_id: str | None = None) -> list[Message]:
+        """Return a session's history as the model sees it."""
+
+    def get_message_count(self, session_id: str) -> int:
+        """Return how many stored messages a session's current path has."""
+
+    def clear_messages(self, session_id: str) -> None:
+        """Remove all messages of a session, as `Session.clear_messages`."""
+
+    def delete_messages(self, session_id: str, message_ids: Iterable[str]) -> int:
+        """Remove messages of a session and return how many were there."""
+
+    def fork(self, session_id: str, at_message_id: str, name: str) -> SessionInfo:
+        """Copy a session up to a message into a new one, in one step and without asking the model.
+
+        The copy has the path to that message, its labels, the summaries inside it, the session's own blocks and its
+        loaded skills, all under the same ids; not its usage, prompt or state.
+
+        Raises:
+            SessionNotFound, MessageNotFound: there is nothing to copy.
+        """
+
+    def compact_and_split(self, session_id: str, summary: str, name: str | None = None) -> SessionInfo:
+        """End a session and go on in a new one that begins with a summary of it.
+
+        The new session has the old one's blocks, model and source, and its name unless another is given.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            ValueError: the summary is blank.
+        """
+
+    def search(self, query: str, *, limit: int = 20) -> list[SearchResult]:
+        """Find messages in all sessions of this user with this agent, as `Session.search` does in one."""
+
+    def export_session(self, session_id: str) -> dict[str, Any]:
+        """Return a session as JSON values: messages on all branches, labels, summaries, own context, usage.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+
+    def import_session(self, data: Mapping[str, Any], *, session_id: str | None = None) -> SessionInfo:
+        """Bring an exported session into being, under its own id or another.
+
+        Raises:
+            SessionExists: there is a session of that id; nothing was written.
+            ValueError: `data` is not an exported session.
+        """
+
+    def tools(self) -> BlockingToolSet:
+        """Return tools with which a model searches, lists and reads the sessions of this user with this agent."""
+
+    def with_context(
+        self,
+        label: str,
+        *,
+        description: str | None = None,
+        max_tokens: int | None = None,
+        provider: object = None,
+        shared: bool = False,
+        timeout: float = ...,
+    ) -> Self:
+        """Add a context block: a section of the system prompt, which its provider fills.
+
+        Without a provider the block is writable and kept in the store, for this session alone or, `shared`, for all
+        sessions of this user with this agent. A plain text is a read-only block. `max_tokens` limits what is written to
+        it, or each of its entries; `timeout` is how many seconds the provider has to answer.
+
+        Raises:
+            ConfigurationError: the label is taken, the provider is none, or the session is in use already.
+        """
+
+    def with_cached_prompt(self, provider: object = None) -> Self:
+        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`."""
+
+    def on_compaction(self, fn: CompactFunction) -> Self:
+        """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
+
+    def compact_after(self, threshold: int, token_counter: TokenCounter | None = None) -> Self:
+        """Compact by itself whenever an append makes prompt and history exceed `threshold` tokens."""
+
+    def on_compaction_error(self, fn: ErrorHandler) -> Self:
+        """Have `fn(error)` told when an automatic compaction failed."""
+
+class BlockingToolSet(Mapping[str, BlockingTool]):
+    """Tools by name; two sets merge with `|`, the right one's tools winning."""
+
+    def __getitem__(self, name: str) -> BlockingTool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+    def __or__(self, other: Mapping[str, BlockingTool | Tool] | Iterable[BlockingTool | Tool]) -> BlockingToolSet: ...
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
+        """Run a tool and return its answer; a model's mistake is answered with what to do about it.
+
+        `arguments` may be the JSON text that a model wrote. Such an answer starts with `Error:`. A failure that is not
+        the model's, such as a full disk, is raised.
+        """
+
+    def to_openai(self) -> list[dict[str, Any]]:
+        """Return the tools as OpenAI's chat API takes them."""
+
+    def to_anthropic(self) -> list[dict[str, Any]]:
+        """Return the tools as Anthropic's messages API takes them."""
+
+class BlockingTool:
+    """Something a model can call: `await execute(arguments)` gives the text of its answer."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def input_schema(self) -> dict[str, Any]: ...
+    @property
+    def execute(self) -> Callable[[dict[str, Any]], str]: ...
+
+class BlockingMessageStore:
+    """Keeps the tree of messages of every session, in order.
+
+    Each write is one atomic step. Writes to one session take effect one after the other, each with the session's next
+    `version`; a write that finds nothing to do (an append of known ids, a delete of unknown ones) leaves it alone. A
+    message that is not there raises `MessageNotFound`, unless a method says otherwise. A session that was never written
+    to is empty, at version 0.
+    """
+
+    def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
+        """Store messages as a chain below `parent` and move the leaf to the last one that is new.
+
+        An id that is already stored is left as it is and becomes the parent of the next.
+        """
+
+    def update(self, scope: Scope, draft: Draft) -> Message:
+        """Replace the message of that id, keeping its parent, its place and its time."""
+
+    def upsert(self, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False) -> Appended:
+        """Update the message if its id is stored, else append it."""
+
+    def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
+        """Remove messages and say how many were there; children and leaf move to the nearest surviving ancestor.
+
+        The end of an overlay moves inward to the nearest survivor; an overlay that covers none goes.
+        """
+
+    def clear(self, scope: Scope) -> None:
+        """Remove all messages, labels, overlays, loaded skills and the prompt; the leaf is before the first message."""
+
+    def checkout(self, scope: Scope, message_id: str | None) -> None:
+        """Move the leaf; `None` is before the first message."""
+
+    def label(self, scope: Scope, message_id: str, name: str | None) -> None:
+        """Name a message, or take its name away."""
+
+    def add_overlay(
+        self, scope: Scope, overlay: NewOverlay, *, unchanged: Unchanged | None = None
+    ) -> Compaction | None:
+        """Lay a summary over a stretch of a path, and drop the prompt; `None` when `unchanged` does not hold.
+
+        Raises:
+            ValueError: the ends are not on one path in this order, or the overlay would cross an earlier one.
+        """
+
+    def overlays(self, scope: Scope) -> list[Compaction]:
+        """Return all overlays, oldest first."""
+
+    def summaries(self, scope: Scope) -> list[str]:
+        """Return the ids of the summaries in the history that ends at the leaf, in order."""
+
+    def covered(self, scope: Scope, compaction_id: str, *, offset: int, limit: int) -> list[Message]:
+        """Return messages that an overlay covers, in order; an unknown overlay raises `MessageNotFound`."""
+
+    def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
+        """Show a notice in place of these tool results from now on; what is stored stays."""
+
+    def weigh(self, scope: Scope) -> Weight:
+        """Return how many tokens the model sees."""
+
+    def version(self, scope: Scope) -> int:
+        """Return the number of the session's last change."""
+
+    def get(self, scope: Scope, message_id: str) -> Message | None:
+        """Return one message, `None` when there is none of that id."""
+
+    def leaf(self, scope: Scope) -> Message | None:
+        """Return the message the leaf is at."""
+
+    def parent(self, scope: Scope, message_id: str) -> Message | None:
+        """Return the message above; `None` for a root."""
+
+    def children(self, scope: Scope, message_id: str | None) -> list[Message]:
+        """Return the messages right below, or the roots, in the order they were stored."""
+
+    def leaves(self, scope: Scope) -> list[Message]:
+        """Return the messages without children, in the order they were stored."""
+
+    def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
+        """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment.
+
+        Overlays and notices are applied, unless the `raw` messages are wanted.
+        """
+
+    def view(self, scope: Scope, leaf_id: str | None) -> View:
+        """Return what `path` returns, with tokens and version."""
+
+    def path_page(
+        self,
+        scope: Scope,
+        *,
+        leaf_id: str | None = None,
+        cursor: Cursor | None = None,
+        newest_first: bool = False,
+        limit: int,
+    ) -> PathPage:
+        """Return about `limit` messages as `path` has them, from one end or from where the last page stopped."""
+
+    def path_length(self, scope: Scope, leaf_id: str | None) -> int:
+        """Return how many stored messages the path has."""
+
+    def outline(self, scope: Scope) -> Outline:
+        """Return everything the tree consists of, as of one moment."""
+
+    def labels(self, scope: Scope) -> dict[str, str]:
+        """Return names by message id."""
+
+    def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
+        """Return the best matches in a session or in all sessions of an owner, by `leafward.core.ranking.rank`.
+
+        Candidates go to `rank` newest `created_at` first, then by id. Everything committed is found, nothing deleted.
+        """
+
+    def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
+        """Return what happened after version `since`, in order; appended messages that are gone again are left out."""
+
+    def wait(self, scope: Scope, version: int) -> None:
+        """Return once the session's version is another than `version`, whoever changed it.
+
+        A smaller one means that the session was deleted.
+        """
+
+class BlockingSessionRegistry:
+    """Knows every session of an owner, also those that were only ever written to.
+
+    Each write is one atomic step and touches `updated_at`. An unknown session raises `SessionNotFound`, unless a method
+    says otherwise.
+    """
+
+    def create(self, scope: Scope, origin: Origin) -> SessionInfo:
+        """Bring a session into being; `SessionExists` when it is there."""
+
+    def get(self, scope: Scope) -> SessionInfo | None:
+        """Return what is known of a session, `None` when there is none."""
+
+    def list(self, owner: Owner, *, limit: int | None, cursor: str | None) -> Page[SessionInfo]:
+        """Return sessions, the last changed first; a cursor that is none raises `ValueError`."""
+
+    def count(self, owner: Owner) -> int:
+        """Return how many sessions an owner has."""
+
+    def rename(self, scope: Scope, name: str) -> None:
+        """Give a session another name."""
+
+    def add_usage(self, scope: Scope, input_tokens: int, output_tokens: int, cost: float) -> None:
+        """Add to what a session has used."""
+
+    def delete(self, scope: Scope) -> bool:
+        """Remove a session with all that is its own; False when there is none."""
+
+    def erase(self, scope: Scope) -> ErasureReport:
+        """Remove a session and the bytes it consisted of."""
+
+    def fork(self, scope: Scope, at_message_id: str, target: Scope, name: str) -> SessionInfo:
+        """Copy the path to a message, with its labels, overlays, context and loaded skills, into a new session."""
+
+    def split(self, scope: Scope, target: Scope, name: str | None, first: Draft) -> SessionInfo:
+        """End a session and begin its continuation with `first`; it keeps the context, model and source."""
+
+    def dump(self, scope: Scope) -> Archive:
+        """Return everything a session consists of, as of one moment."""
+
+    def restore(self, scope: Scope, archive: Archive) -> SessionInfo:
+        """Bring a session into being from what was dumped; `SessionExists` when it is there."""
+
+class BlockingEntryIndex:
+    """Keeps texts by label and key.
+
+    Each write is one atomic step that gives the session its next `version`, of kind `context`, unless it changes
+    nothing. It brings the session into being. The prompt is derived and changes no version.
+    """
+
+    def get(self, shelf: Shelf, key: str = ...) -> Entry | None:
+        """Return one entry."""
+
+    def edit(
+        self, shelf: Shelf, key: str, change: Edit, *, description: str | None = None, searchable: bool = False
+    ) -> str | None:
+        """Change one text, seeing no other writer's half-done change; return what is stored now."""
+
+    def count(self, shelf: Shelf) -> int:
+        """Return how many entries a shelf has."""
+
+    def search(self, shelf: Shelf, query: Query, *, limit: int) -> list[SearchResult]:
+        """Return the best matches among the searchable entries of a shelf; a result's `id` is the key."""
+
+    def skills(self, scope: Scope) -> list[tuple[str, str]]:
+        """Return label and key of the loaded skills, sorted."""
+
+    def load_skill(self, scope: Scope, label: str, key: str) -> None:
+        """Count a skill as loaded."""
+
+    def unload_skill(self, scope: Scope, label: str, key: str, reclaimed: Sequence[Reclaimed]) -> bool:
+        """Count a skill as no longer loaded and reclaim its results, in one step; False when it was not loaded."""
+
+    def prompt(self, scope: Scope) -> Prompt | None:
+        """Return the frozen prompt."""
+
+    def keep_prompt(self, scope: Scope, prompt: Prompt, *, replace: bool) -> Prompt:
+        """Store the prompt, unless there is one and it is not to be replaced; return what is stored now."""
+
+def blocking(url: str, **options: Any) -> BlockingStore:
+    """Open the store a URL names for scripts and notebooks: `with leafward.blocking("sqlite:///chat.db") as store`.
+
+    Options are those of `open_store`. What the store and all that is reached from it offer is called without `await`:
+    each call waits until it is done, from any thread, also where an event loop is running. An async iterator is a plain
+    one. Without `with`, call `close()`.
+
+    Raises:
+        ConfigurationError: an unknown scheme or option.
+    """

@@ -1,0 +1,58 @@
+"""The sync mirror of a store, where a script begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, Self, cast
+
+from leafward.portal.mirror import Mirror, mirror_class
+from leafward.portal.mirrored import MIRRORED, load
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+class BlockingStore(Mirror):
+    """An open store for code that does not await: entered or not, until it is closed.
+
+    It has what the async store has. `store.session("chat-1", user_id="alice")` makes a session on it; the classes are
+    there too, as in `store.Session.create(store)`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def store(self) -> Self:
+        """This store."""
+        return self
+
+    def close(self) -> None:
+        """Finish what was begun, close the store and end its thread; a second call does nothing."""
+        cast(_Closes, self._portal).close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _maker(name: str, maker: str) -> Callable[..., Any]:
+    def make(self: BlockingStore, *args: Any, **kwargs: Any) -> Any:
+        return mirror_class(load(name))(self, *args, **kwargs)
+
+    make.__name__ = maker
+    make.__qualname__ = f"{BlockingStore.__name__}.{maker}"
+    make.__doc__ = f"Make a {name} on this store; the arguments are those of `{name}` after its first."
+    return make
+
+
+def _class_of(name: str) -> property:
+    return property(lambda _: mirror_class(load(name)), doc=f"The class of what mirrors a {name}.")
+
+
+for _name, _kind in MIRRORED.items():
+    if _kind.maker is not None:
+        setattr(BlockingStore, _name, _class_of(_name))
+        setattr(BlockingStore, _kind.maker, _maker(_name, _kind.maker))

@@ -1,0 +1,278 @@
+"""Compaction of a session: when it fires, what it applies, and the record of both."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from leafward.core.compaction import CompactionContext, CompactionResult, safe_range
+from leafward.core.errors import ConfigurationError, MessageNotFound
+from leafward.core.ids import Scope, new_id
+from leafward.core.message import Message
+from leafward.core.overlays import Compaction, summary_message
+from leafward.core.times import from_micros, now_micros
+from leafward.core.tokens import TokenCounter, checked_count, count_tokens
+from leafward.sessions.calling import call
+from leafward.sessions.setup import Setup
+from leafward.stores.contracts import MessageStore, NewOverlay, Unchanged, View, Weight
+
+LONGEST_WAIT = 64
+"""Appends after which an automatic compaction is tried again, however often it failed."""
+_REMEMBERED = 50
+
+_log = logging.getLogger("leafward.sessions")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRecord:
+    """Why a compaction was, or was not, made."""
+
+    at: datetime
+    automatic: bool
+    reason: str
+    tokens: int | None
+    threshold: int | None
+    compaction: Compaction | None = None
+    error: Exception | None = None
+
+
+class _Ledger:
+    """What the handles of one session in this process share: whose turn it is, the back-off, the record."""
+
+    def __init__(self) -> None:
+        self.running = asyncio.Lock()
+        self.fruitless = 0
+        self.skip = 0
+        self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
+
+    def back_off(self) -> None:
+        self.fruitless += 1
+        self.skip = min(2**self.fruitless - 1, LONGEST_WAIT)
+
+    def succeeded(self) -> None:
+        self.fruitless = self.skip = 0
+
+
+_ledgers: weakref.WeakKeyDictionary[object, weakref.WeakValueDictionary[Scope, _Ledger]] = weakref.WeakKeyDictionary()
+
+
+def _ledger_of(storage: object, scope: Scope) -> _Ledger:
+    ledgers = _ledgers.setdefault(storage, weakref.WeakValueDictionary())
+    ledger = ledgers.get(scope)
+    if ledger is None:
+        ledger = ledgers[scope] = _Ledger()
+    return ledger
+
+
+class Compactor:
+    """Compacts one session, on demand and when it outgrows its threshold, one compaction at a time."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        messages: MessageStore,
+        scope: Scope,
+        *,
+        prompt_tokens: Callable[[int | None], Awaitable[int]],
+        applied: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._setup = setup
+        self._messages = messages
+        self._scope = scope
+        self._prompt_tokens = prompt_tokens
+        self._applied = applied
+        self._ledger = _ledger_of(messages, scope)
+        self._miscounted: list[Exception] = []
+
+    @property
+    def records(self) -> list[CompactionRecord]:
+        """The last compactions that were made, tried or left undone, oldest first."""
+        return list(self._ledger.records)
+
+    def count(self, message: Message) -> int:
+        """Count a message with the session's counter; a counter that fails is told of, and the estimate taken."""
+        counter = self._setup.token_counter
+        if counter is None:
+            return count_tokens(message)
+        try:
+            return checked_count(counter, message)
+        except Exception as error:  # noqa: BLE001  (a message is not lost for a counter that fails)
+            self._miscounted.append(error)
+            return count_tokens(message)
+
+    async def compact(self, leaf_id: str | None) -> Compaction | None:
+        """Summarise now; waits for a compaction that is under way."""
+        if self._setup.on_compaction is None:
+            raise ConfigurationError(
+                "this session has no compaction function: add .on_compaction(create_compact_function(summarize=...))"
+            )
+        async with self._ledger.running:
+            try:
+                made, reason = await self._run(leaf_id)
+            except Exception as error:
+                self._record("it failed", automatic=False, error=error)
+                raise
+        self._record(reason, automatic=False, compaction=made)
+        if made is not None:
+            self._ledger.succeeded()
+            await self._tell_prompt()
+        return made
+
+    async def after_append(self, weight: Weight | None) -> None:
+        """Compact if the session now weighs more than its threshold; whatever goes wrong is told, never raised."""
+        while self._miscounted:
+            await self._report(self._miscounted.pop())
+        threshold = self._setup.compact_after
+        if weight is None or threshold is None:
+            return
+        try:
+            tokens = weight.window + await self._prompt_tokens(weight.prompt)
+            if tokens > threshold:
+                await self._compact_for(tokens)
+        except Exception as error:  # noqa: BLE001  (the message is stored, and its append must not seem to have failed)
+            self._ledger.back_off()
+            self._record("it failed", automatic=True, tokens=weight.window, error=error)
+            await self._report(error)
+
+    async def _compact_for(self, tokens: int) -> None:
+        if self._ledger.running.locked():
+            self._record("another compaction is under way", automatic=True, tokens=tokens)
+            return
+        if self._ledger.skip > 0:
+            self._ledger.skip -= 1
+            self._record("an earlier one came to nothing: waiting for more messages", automatic=True, tokens=tokens)
+            return
+        async with self._ledger.running:
+            made, reason = await self._run(None)
+        self._record(reason, automatic=True, tokens=tokens, compaction=made)
+        if made is None:
+            self._ledger.back_off()
+        else:
+            self._ledger.succeeded()
+            await self._tell_prompt()
+
+    async def _tell_prompt(self) -> None:
+        try:
+            await self._applied()
+        except Exception as error:  # noqa: BLE001  (the summary is stored; that the prompt was not renewed is told)
+            await self._report(error)
+
+    async def _run(self, leaf_id: str | None) -> tuple[Compaction | None, str]:
+        """Have the function summarise the history and lay the summary over it; say what came of it."""
+        view = await self._messages.view(self._scope, leaf_id)
+        if not view.messages:
+            return None, "there is no history"
+        result = await self._ask(view)
+        if result is None:
+            return None, "the compaction function found nothing to summarise"
+        covered = _covered(view.messages, result)
+        if not covered:
+            return None, "the range holds calls that wait for their results, or would part a call from its result"
+        overlay = new_overlay(result.summary, covered[0].id, covered[-1].id, self.count)
+        unchanged = Unchanged(view.version, frozenset(message.id for message in covered), view.tree)
+        try:
+            made = await self._messages.add_overlay(self._scope, overlay, unchanged=unchanged)
+        except MessageNotFound:
+            made = None
+        if made is None:
+            return None, "what was summarised has changed meanwhile"
+        return made, f"{len(covered)} messages became one summary"
+
+    async def _ask(self, view: View) -> CompactionResult | None:
+        function = self._setup.on_compaction
+        assert function is not None
+        known = {message.id: tokens for message, tokens in zip(view.messages, view.tokens, strict=True)}
+
+        def count(message: Message) -> int:
+            return known[message.id] if message.id in known else self.count(message)
+
+        arguments: list[object] = [list(view.messages)]
+        if _takes_context(function):
+            arguments.append(CompactionContext(count, self._scope.session_id))
+        return _as_result(await call(function, *arguments))
+
+    def _record(
+        self,
+        reason: str,
+        *,
+        automatic: bool,
+        tokens: int | None = None,
+        compaction: Compaction | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        threshold = self._setup.compact_after
+        self._ledger.records.append(
+            CompactionRecord(from_micros(now_micros()), automatic, reason, tokens, threshold, compaction, error)
+        )
+
+    async def _report(self, error: Exception) -> None:
+        """Tell of a failure that is not raised."""
+        handler = self._setup.on_compaction_error
+        if handler is None:
+            _log.warning("compaction of session %r failed", self._scope.session_id, exc_info=error)
+            return
+        try:
+            await call(handler, error)
+        except Exception as failure:  # noqa: BLE001  (nothing is left that could be told)
+            _log.warning("on_compaction_error of session %r failed", self._scope.session_id, exc_info=failure)
+
+
+def new_overlay(summary: str, from_id: str, to_id: str, count: TokenCounter) -> NewOverlay:
+    """Return a summary as a store takes it."""
+    overlay_id, at = new_id(), now_micros()
+    message, _ = summary_message(overlay_id, summary, at).sealed()
+    return NewOverlay(overlay_id, message.text, count(message), at, from_id, to_id)
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Tell whether a function has a second parameter that is meant for the context."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return False  # A built-in tells no signature.
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(positional) > 1:
+        return positional[1].default is inspect.Parameter.empty or positional[1].name == "context"
+    return any(one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+def _as_result(given: object) -> CompactionResult | None:
+    """Read what a compaction function returned.
+
+    Raises:
+        ConfigurationError: it is neither nothing nor a summary with its two ends.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        fields = cast(Mapping[str, object], given)
+        found = [fields.get(name) for name in ("summary", "from_message_id", "to_message_id")]
+    else:
+        found = [getattr(given, name, None) for name in ("summary", "from_message_id", "to_message_id")]
+    summary, from_id, to_id = found
+    if not isinstance(summary, str) or not isinstance(from_id, str) or not isinstance(to_id, str):
+        raise ConfigurationError(
+            "a compaction function returns None, or summary, from_message_id and to_message_id, all texts; "
+            f"this one returned {type(cast(object, given)).__name__}"
+        )
+    return CompactionResult(summary, from_id, to_id) if summary.strip() else None
+
+
+def _covered(messages: Sequence[Message], result: CompactionResult) -> Sequence[Message]:
+    """Return the visible messages a result stands for, shrunk where it would part a call from its result."""
+    places = {message.id: index for index, message in enumerate(messages)}
+    for end in (result.from_message_id, result.to_message_id):
+        if end not in places:
+            raise ValueError(f"the compaction function named {end!r}, which is not in the history it was given")
+    start, end = places[result.from_message_id], places[result.to_message_id] + 1
+    if start >= end:
+        raise ValueError(f"{result.from_message_id!r} does not come before {result.to_message_id!r}")
+    start, end = safe_range(messages, start, end)
+    return messages[start:end]

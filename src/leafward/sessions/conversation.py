@@ -1,0 +1,287 @@
+"""The messages of a conversation: a tree, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from leafward.core.errors import InvalidId, MessageNotFound, MessageTooLarge
+from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
+from leafward.core.json import Plain
+from leafward.core.message import Dumpable, Message, as_message, wire_size
+from leafward.core.parent import LATEST_LEAF, ParentId
+from leafward.core.times import to_micros
+from leafward.core.tokens import TokenCounter
+from leafward.sessions.changes import Change, follow
+from leafward.sessions.recent import Limits, RecentHistory, read_recent
+from leafward.stores.contracts import Appended, MessageStore, SearchFilter
+from leafward.stores.drafts import Draft
+
+if TYPE_CHECKING:
+    from leafward.core.ranking import SearchResult
+    from leafward.core.tree import TreeNode
+
+MessageLike = Message | Mapping[str, Any] | Dumpable
+"""A message, its dict, or a foreign object with `model_dump()`."""
+
+_PAGE = 256
+
+
+class Conversation:
+    """The calls on messages; `Session` adds what surrounds them."""
+
+    _scope: Scope
+
+    def _use(self) -> MessageStore:
+        """Return where the messages are kept, and count the handle as in use."""
+        raise NotImplementedError
+
+    def _count(self, message: Message) -> int:
+        raise NotImplementedError
+
+    def _largest(self) -> int:
+        raise NotImplementedError
+
+    def _weighs(self) -> bool:
+        raise NotImplementedError
+
+    async def _appended(self, appended: Appended) -> None:
+        raise NotImplementedError
+
+    async def _updated(self, message: Message) -> None:
+        raise NotImplementedError
+
+    async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
+        """Store a message and make it the leaf; return it as stored.
+
+        Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
+        nothing and gives back what is stored, so a retry is safe.
+
+        Raises:
+            MessageNotFound: `parent_id` is not in this session.
+            MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
+        """
+        return (await self._append([message], parent_id))[0]
+
+    async def append_messages(
+        self, messages: Iterable[MessageLike], parent_id: ParentId = LATEST_LEAF
+    ) -> list[Message]:
+        """Store messages as a chain, all or none; return them as stored.
+
+        An id that is stored already is kept as it is and becomes the parent of the next.
+
+        Raises:
+            ValueError: an id occurs twice in the batch.
+            MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
+        """
+        given = list(messages)
+        return await self._append(given, parent_id) if given else []
+
+    async def update_message(self, message: MessageLike) -> Message:
+        """Replace the message of this id, keeping its parent, its place and its `created_at`.
+
+        Raises:
+            MessageNotFound: no message of this session has the id.
+        """
+        updated = await self._use().update(self._scope, self._draft(message))
+        await self._updated(updated)
+        return updated
+
+    async def upsert_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
+        """Replace the message of this id, or append it when there is none."""
+        storage = self._use()
+        try:
+            appended = await storage.upsert(self._scope, self._draft(message), _parent(parent_id), weigh=self._weighs())
+        except MessageNotFound:
+            raise MessageNotFound(parent_id) from None
+        if appended.inserted:
+            await self._appended(appended)
+        else:
+            await self._updated(appended.messages[0])
+        return appended.messages[0]
+
+    async def delete_messages(self, message_ids: Iterable[str]) -> int:
+        """Remove messages and return how many were there.
+
+        Their children attach to the nearest surviving ancestor; their labels go with them.
+        """
+        if isinstance(message_ids, str):
+            raise ValueError("delete_messages takes a list of ids: a string would be read as one id per character")
+        ids = list(message_ids)
+        if not all(isinstance(one, str) for one in ids):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("delete_messages takes ids, which are strings")
+        return await self._use().delete(self._scope, [one for one in ids if refusal(one) is None])
+
+    async def get_history(self, leaf_id: str | None = None) -> list[Message]:
+        """Return the messages from the root to `leaf_id`, root first, as the model sees them.
+
+        Without `leaf_id` the path ends at the current leaf; an empty session has an empty path.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
+        """
+        return await self._use().path(self._scope, optional_id(leaf_id))
+
+    async def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
+        """Return the stored messages from the root to `leaf_id`, root first."""
+        return await self._use().path(self._scope, optional_id(leaf_id), raw=True)
+
+    async def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> AsyncGenerator[Message]:
+        """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
+        page = await self._use().path_page(
+            self._scope, leaf_id=optional_id(leaf_id), newest_first=newest_first, limit=_PAGE
+        )
+        while True:
+            for message in page.messages:
+                yield message
+            if page.next is None:
+                return
+            page = await self._use().path_page(self._scope, cursor=page.next, newest_first=newest_first, limit=_PAGE)
+
+    async def get_recent_history(
+        self, *, max_messages: int | None = None, max_tokens: int | None = None, max_bytes: int | None = None
+    ) -> RecentHistory:
+        """Return the newest messages that fit; the tightest limit wins.
+
+        The newest message is always there, and a tool result always comes with its call, if need be over the limit.
+        Tokens are those counted when the message was stored; bytes are those of its JSON.
+        """
+        return await read_recent(self._use(), self._scope, Limits(max_messages, max_tokens, max_bytes))
+
+    async def get_message(self, message_id: str) -> Message | None:
+        """Return a message of this session, or `None`."""
+        return None if refusal(message_id) else await self._use().get(self._scope, message_id)
+
+    async def get_parent(self, message_id: str) -> Message | None:
+        """Return the message above; `None` for a root."""
+        return await self._use().parent(self._scope, known_id(message_id))
+
+    async def get_latest_leaf(self) -> Message | None:
+        """Return the message the next append goes under, even when it has children already; `None` at the root."""
+        return await self._use().leaf(self._scope)
+
+    async def get_branches(self, message_id: str | None) -> list[Message]:
+        """Return the messages right below, in the order they were stored; `None` asks for the roots."""
+        return await self._use().children(self._scope, optional_id(message_id))
+
+    async def get_path_length(self, leaf_id: str | None = None) -> int:
+        """Return how many stored messages the path has."""
+        return await self._use().path_length(self._scope, optional_id(leaf_id))
+
+    async def checkout(self, message_id: str | None) -> None:
+        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
+        await self._use().checkout(self._scope, optional_id(message_id))
+
+    async def get_leaves(self) -> list[Message]:
+        """Return the messages that have no children, in the order they were stored."""
+        return await self._use().leaves(self._scope)
+
+    async def get_tree(self) -> list[TreeNode]:
+        """Return every message with its neighbours, parents before children."""
+        from leafward.core.tree import build_tree
+
+        return build_tree(await self._use().outline(self._scope))
+
+    async def label(self, message_id: str, name: str | None) -> None:
+        """Give a message a name, or take it away with `None`."""
+        if name is not None and (not isinstance(name, str) or not name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"a label is a non-empty string, not {name!r}; None takes it away")
+        await self._use().label(self._scope, known_id(message_id), name and Plain().text(name))
+
+    async def get_labels(self) -> dict[str, str]:
+        """Return the names of messages by their ids."""
+        return await self._use().labels(self._scope)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[SearchResult]:
+        """Find messages on all branches, best match first.
+
+        All words must occur; `"quoted words"` are a phrase. English words are found by their stem, Chinese, Japanese
+        and Korean ones inside sentences. Text, tool calls and tool results are searched. `since` is inclusive, `until`
+        exclusive. Any string is a query; one without words finds nothing.
+        """
+        # Loaded at the first search: most processes that write never search.
+        from leafward.core.query import parse_query
+
+        if limit < 0:
+            raise ValueError(f"limit is at least 0, not {limit}")
+        if role is not None and refusal(role) is not None:
+            return []
+        only = SearchFilter(
+            role, None if since is None else to_micros(since), None if until is None else to_micros(until)
+        )
+        return await self._use().search(self._scope, parse_query(query), only=only, limit=limit)
+
+    async def get_version(self) -> int:
+        """Return the number of this session's last change; 0 before the first."""
+        return await self._use().version(self._scope)
+
+    def subscribe(self, since: int | None = None) -> AsyncGenerator[Change]:
+        """Yield each change after version `since`, in commit order, by whichever process.
+
+        Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        """
+        return follow(self._use(), self._scope, since)
+
+    async def _append(self, given: list[MessageLike], parent_id: ParentId) -> list[Message]:
+        storage = self._use()
+        drafts = [self._draft(message) for message in given]
+        for message_id, times in Counter(draft.message.id for draft in drafts).items():
+            if times > 1:
+                raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
+        try:
+            appended = await storage.append(self._scope, drafts, _parent(parent_id), weigh=self._weighs())
+        except MessageNotFound:
+            raise MessageNotFound(parent_id) from None
+        await self._appended(appended)
+        return appended.messages
+
+    def _draft(self, given: MessageLike) -> Draft:
+        return make_draft(given, largest=self._largest(), count=self._count)
+
+
+def make_draft(given: MessageLike, *, largest: int, count: TokenCounter) -> Draft:
+    """Return a message as a store takes it.
+
+    Raises:
+        MessageTooLarge, InvalidId, ValueError: it is refused.
+    """
+    message, body = as_message(given).sealed()
+    if message.id.startswith(RESERVED_PREFIX):
+        raise InvalidId("message id", message.id, f"ids that start with {RESERVED_PREFIX!r} belong to summaries")
+    check_size(message, body, largest)
+    return Draft(message, body, count(message))
+
+
+def check_size(message: Message, body: bytes, largest: int) -> None:
+    """Raise `MessageTooLarge` when a store would not take a message."""
+    size = wire_size(message.id, message.role, len(body))
+    if size > largest:
+        raise MessageTooLarge(message.id, size=size, limit=largest)
+
+
+def known_id(message_id: str) -> str:
+    """Return an id that may be looked up; one that no message can have is not found."""
+    if refusal(message_id) is not None:
+        raise MessageNotFound(message_id)
+    return message_id
+
+
+def optional_id(message_id: str | None) -> str | None:
+    return None if message_id is None else known_id(message_id)
+
+
+def _parent(parent_id: ParentId) -> ParentId:
+    if parent_id is not None and parent_id is not LATEST_LEAF and refusal(parent_id) is not None:
+        # Not found, but only if the parent is needed: for a known id it is not. No id starts with a NUL.
+        return "\0" + ascii(parent_id)
+    return parent_id

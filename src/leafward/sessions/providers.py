@@ -1,0 +1,272 @@
+"""Where the content of context blocks comes from.
+
+A provider is any object with some of four methods, plain or async: `get()` gives a block's content; with `set(content)`
+it can be written; with `load(key)` it is a collection of skills and `set` takes `(key, content, description)`; with
+`search(query)` it can be searched and `set` takes `(key, content)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, runtime_checkable
+from weakref import WeakValueDictionary
+
+from leafward.core.errors import ConfigurationError, ContextError, LeafwardError
+from leafward.core.ids import Scope
+from leafward.sessions.calling import Turns, call
+from leafward.stores.contracts import Store
+from leafward.stores.entries import BLOCK, Edit, EntryIndex, Shelf
+
+METHODS = ("get", "set", "load", "search", "init")
+RESULTS = 10
+"""How many entries a search of stored entries gives."""
+
+
+@runtime_checkable
+class ContextProvider(Protocol):
+    """Gives the content of a read-only block."""
+
+    def get(self) -> Any: ...
+
+
+@runtime_checkable
+class WritableContextProvider(Protocol):
+    """Gives and takes the content of a block."""
+
+    def get(self) -> Any: ...
+    def set(self, content: str) -> Any: ...
+
+
+@runtime_checkable
+class SkillProvider(Protocol):
+    """Lists documents and gives them by key; a `set(key, content, description)` makes it writable."""
+
+    def get(self) -> Any: ...
+    def load(self, key: str) -> Any: ...
+
+
+@runtime_checkable
+class SearchProvider(Protocol):
+    """Sums up a collection and searches it; a `set(key, content)` makes it writable."""
+
+    def get(self) -> Any: ...
+    def search(self, query: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stored provider keeps what belongs to a block: the session's store and scope."""
+
+    scope: Scope
+    store: Store | None
+    label: str
+    shared: bool
+
+
+class StaticContext:
+    """A block whose text is fixed in the program."""
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"a StaticContext holds text, not {type(text).__name__}")
+        self.text = text
+
+    def get(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"StaticContext({self.text!r})"
+
+
+class _Stored:
+    """What is kept in a store, under the label of the block and the scope of the session it is given to."""
+
+    def __init__(self, store: Store | None = None, label: str | None = None) -> None:
+        self._given_store = store
+        self._given_label = label
+        self._place: Place | None = None
+
+    def bind(self, place: Place) -> _Stored:
+        """Return a provider of the same kind for one session; unset arguments come from the session."""
+        store = place.store if self._given_store is None else self._given_store
+        if store is None:
+            raise ConfigurationError(
+                f"block {place.label!r} has no provider, and this session's storage keeps no context: give it one"
+            )
+        bound = type(self)(self._given_store, self._given_label)
+        bound._place = replace(place, store=store, label=self._given_label or place.label)
+        return bound
+
+    def is_in(self, store: Store | None) -> bool:
+        """Tell whether what it keeps for a session of this store is kept in this store."""
+        return store is not None and (self._given_store is None or self._given_store is store)
+
+    @property
+    def where(self) -> tuple[EntryIndex, Shelf]:
+        """Which store it is in, and where there."""
+        place = self._place
+        if place is None or place.store is None:
+            raise ConfigurationError(
+                f"a {type(self).__name__} belongs to a session: give it to with_context(..., provider=...)"
+            )
+        return place.store.entries, Shelf(place.scope, place.label, place.shared)
+
+
+class StoredContextProvider(_Stored):
+    """A writable block kept in the store: the default."""
+
+    async def get(self) -> str | None:
+        entries, shelf = self.where
+        entry = await entries.get(shelf, BLOCK)
+        return None if entry is None else entry.content
+
+    async def set(self, content: str) -> None:
+        await self.edit(lambda _: content)
+
+    async def edit(self, change: Edit) -> str | None:
+        """Change the content in one atomic step."""
+        entries, shelf = self.where
+        return await entries.edit(shelf, BLOCK, change)
+
+
+class StoredSearchProvider(_Stored):
+    """Entries kept in the store, found by their words."""
+
+    async def get(self) -> str | None:
+        entries, shelf = self.where
+        found = await entries.count(shelf)
+        return f"{found} {'entry' if found == 1 else 'entries'} indexed." if found else None
+
+    async def search(self, query: str) -> str | None:
+        from leafward.core.query import parse_query
+
+        entries, shelf = self.where
+        found = await entries.search(shelf, parse_query(query), limit=RESULTS)
+        return "\n\n".join(f"[{one.id}]\n{one.content}" for one in found) or None
+
+    async def set(self, key: str, content: str) -> None:
+        entries, shelf = self.where
+        await entries.edit(shelf, key, lambda _: content, searchable=True)
+
+
+class _Queues:
+    """Who calls one provider, and who changes what it holds: one at a time, whichever session they come from."""
+
+    def __init__(self) -> None:
+        self.calls = Turns()
+        self.changes = Turns()
+
+
+# Who has the queues of a provider has the provider too, so while they live its id is no other's.
+_queues: WeakValueDictionary[int, _Queues] = WeakValueDictionary()
+
+
+class Source:
+    """A provider as a block uses it: its methods found, its answers checked, its failures told with the label."""
+
+    def __init__(self, label: str, provider: object, timeout: float) -> None:
+        self.label = label
+        self.provider = provider
+        self._timeout = timeout
+        self._queues = _queues.setdefault(id(provider), _Queues())
+        self._methods = find_methods(provider, f"the provider of block {label!r}")
+        self._begun = "init" not in self._methods
+        self._beginning = Turns()
+
+    def bind(self, place: Place) -> Source:
+        """Return the source as one session uses it."""
+        if not isinstance(self.provider, _Stored):
+            return self
+        return Source(self.label, self.provider.bind(place), self._timeout)
+
+    @property
+    def is_skill(self) -> bool:
+        return "load" in self._methods
+
+    @property
+    def is_searchable(self) -> bool:
+        return "search" in self._methods
+
+    @property
+    def is_keyed(self) -> bool:
+        return self.is_skill or self.is_searchable
+
+    @property
+    def writable(self) -> bool:
+        return "set" in self._methods
+
+    def changing(self) -> asyncio.Lock:
+        """Return what to hold from reading the content to writing what follows from it."""
+        return self._queues.changes.lock()
+
+    async def get(self) -> str:
+        return await self._text("get") or ""
+
+    async def get_or_none(self) -> str | None:
+        return await self._text("get")
+
+    async def load(self, key: str) -> str | None:
+        return await self._text("load", key)
+
+    async def search(self, query: str) -> str | None:
+        return await self._text("search", query)
+
+    async def set(self, *arguments: str | None) -> None:
+        await self._call("set", *arguments)
+
+    async def _text(self, method: str, *arguments: str) -> str | None:
+        found = await self._call(method, *arguments)
+        if found is not None and not isinstance(found, str):
+            raise ContextError(
+                f"the provider of block {self.label!r} gave {type(found).__name__} from {method}(), not text"
+            )
+        return found
+
+    async def _call(self, method: str, *arguments: str | None) -> object:
+        if not self._begun:
+            async with self._beginning.lock():
+                if not self._begun:
+                    await self._run("init", self.label)
+                    self._begun = True
+        return await self._run(method, *arguments)
+
+    async def _run(self, method: str, *arguments: str | None) -> object:
+        try:
+            return await call(self._methods[method], *arguments, timeout=self._timeout, turns=self._queues.calls)
+        except LeafwardError:
+            raise
+        except TimeoutError as error:
+            raise ContextError(
+                f"the provider of block {self.label!r} did not answer {method}() within {self._timeout:g} s"
+            ) from error
+        except Exception as error:
+            raise ContextError(
+                f"the provider of block {self.label!r} failed in {method}(): {type(error).__name__}: {error}"
+            ) from error
+
+
+def find_methods(provider: object, what: str) -> dict[str, Callable[..., Any]]:
+    """Return the methods of a provider by name; a plain text and a mapping of callables are providers too.
+
+    Raises:
+        ConfigurationError: it is no provider; the text says what it lacks.
+    """
+    if isinstance(provider, str):
+        provider = StaticContext(provider)
+    if isinstance(provider, Mapping):
+        given = dict(cast(Mapping[str, Any], provider))
+        unknown = [str(name) for name in given if name not in METHODS]
+        if unknown:
+            raise ConfigurationError(f"{what} has {', '.join(unknown)}; known are {', '.join(METHODS)}")
+    else:
+        given = {name: getattr(provider, name) for name in METHODS if hasattr(provider, name)}
+    wrong = [name for name, method in given.items() if not callable(method)]
+    if wrong:
+        raise ConfigurationError(f"{what} has a {wrong[0]} that cannot be called")
+    if "get" not in given:
+        raise ConfigurationError(
+            f"{what} is a {type(cast(object, provider)).__name__} without get(): give text, or an object with get()"
+        )
+    return given

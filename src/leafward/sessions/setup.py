@@ -1,0 +1,198 @@
+"""How a session is set up: its blocks, its prompt, its compaction. Sessions and managers share these builder calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
+
+from leafward.core.errors import ConfigurationError
+from leafward.core.ids import check_id
+from leafward.core.tokens import TokenCounter
+from leafward.sessions.calling import TIMEOUT_S
+from leafward.sessions.providers import Source, StaticContext, StoredContextProvider, find_methods
+
+CompactFunction = Callable[..., Any]
+"""`fn(messages)` or `fn(messages, context)`, plain or async: `None`, or what to summarise and its summary."""
+
+ErrorHandler = Callable[[Exception], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """How one context block is set up."""
+
+    label: str
+    description: str | None = None
+    max_tokens: int | None = None
+    provider: object = None
+    shared: bool = False
+    timeout: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        check_id("block label", self.label)
+        if self.description is not None and not isinstance(self.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"the description of block {self.label!r} is text, not {self.description!r}")
+        limit = self.max_tokens
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"max_tokens of block {self.label!r} is a number of at least 1, not {limit!r}")
+
+    @property
+    def static_text(self) -> str | None:
+        """The text, if the program fixes it."""
+        if isinstance(self.provider, StaticContext):
+            return self.provider.text
+        return self.provider if isinstance(self.provider, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A configured block and where its content comes from."""
+
+    config: ContextConfig
+    source: Source
+
+
+@dataclass(slots=True)
+class Setup:
+    """Everything that builder calls set."""
+
+    blocks: dict[str, Block] = field(default_factory=dict[str, Block])
+    cached_prompt: bool = False
+    prompt_provider: object = None
+    on_compaction: CompactFunction | None = None
+    compact_after: int | None = None
+    token_counter: TokenCounter | None = None
+    on_compaction_error: ErrorHandler | None = None
+
+    def copy(self) -> Setup:
+        """Return the same for another handle, which may then add blocks of its own."""
+        return replace(self, blocks=dict(self.blocks))
+
+    def add(self, config: ContextConfig) -> Block:
+        """Add a block.
+
+        Raises:
+            ConfigurationError: there is one of that label, or the provider is none.
+        """
+        if config.label in self.blocks:
+            raise ConfigurationError(
+                f"there is a block {config.label!r} already: remove_context it first, or take another label"
+            )
+        provider = StoredContextProvider() if config.provider is None else config.provider
+        block = self.blocks[config.label] = Block(config, Source(config.label, provider, config.timeout))
+        return block
+
+    def check(self) -> None:
+        """Raise what only shows when all is set."""
+        if self.compact_after is not None and self.on_compaction is None:
+            raise ConfigurationError(
+                "compact_after needs a compaction function: add .on_compaction(create_compact_function(summarize=...))"
+            )
+
+
+class Configurable:
+    """The builder calls; each returns the same object."""
+
+    _setup: Setup
+
+    def _check_unused(self, advice: str) -> None:
+        """Raise when it is too late to set something up."""
+        raise NotImplementedError
+
+    def with_context(
+        self,
+        label: str,
+        *,
+        description: str | None = None,
+        max_tokens: int | None = None,
+        provider: object = None,
+        shared: bool = False,
+        timeout: float = TIMEOUT_S,
+    ) -> Self:
+        """Add a context block: a section of the system prompt, which its provider fills.
+
+        Without a provider the block is writable and kept in the store, for this session alone or, `shared`, for all
+        sessions of this user with this agent. A plain text is a read-only block. `max_tokens` limits what is written to
+        it, or each of its entries; `timeout` is how many seconds the provider has to answer.
+
+        Raises:
+            ConfigurationError: the label is taken, the provider is none, or the session is in use already.
+        """
+        self._check_unused(f"add_context({label!r}, ...)")
+        self._setup.add(ContextConfig(label, description, max_tokens, provider, shared, timeout))
+        return self
+
+    def with_cached_prompt(self, provider: object = None) -> Self:
+        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`."""
+        self._check_unused("with_cached_prompt() before it")
+        if provider is not None and "set" not in find_methods(provider, "the provider of the cached prompt"):
+            raise ConfigurationError("the provider of the cached prompt needs get() and set(text)")
+        self._setup.cached_prompt = True
+        self._setup.prompt_provider = provider
+        return self
+
+    def on_compaction(self, fn: CompactFunction) -> Self:
+        """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
+        self._check_unused("on_compaction() before it")
+        if not callable(fn):
+            raise ConfigurationError(f"on_compaction takes a function, not {fn!r}")
+        self._setup.on_compaction = fn
+        return self
+
+    def compact_after(self, threshold: int, token_counter: TokenCounter | None = None) -> Self:
+        """Compact by itself whenever an append makes prompt and history exceed `threshold` tokens."""
+        self._check_unused("compact_after() before it")
+        if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"compact_after takes a number of tokens of at least 1, not {threshold!r}")
+        self._setup.compact_after = threshold
+        if token_counter is not None:
+            self._set_counter(token_counter)
+        return self
+
+    def on_compaction_error(self, fn: ErrorHandler) -> Self:
+        """Have `fn(error)` told when an automatic compaction failed."""
+        self._check_unused("on_compaction_error() before it")
+        if not callable(fn):
+            raise ConfigurationError(f"on_compaction_error takes a function, not {fn!r}")
+        self._setup.on_compaction_error = fn
+        return self
+
+    def _set_counter(self, counter: TokenCounter) -> None:
+        if not callable(counter):
+            raise ConfigurationError(f"token_counter takes a function, not {counter!r}")
+        self._setup.token_counter = counter
+
+    def _apply(
+        self,
+        context: Iterable[ContextConfig | Mapping[str, Any]],
+        cached_prompt: object,
+        on_compaction: CompactFunction | None,
+        compact_after: int | None,
+        token_counter: TokenCounter | None,
+        on_compaction_error: ErrorHandler | None,
+    ) -> None:
+        """Set what was given to the constructor."""
+        for item in context:
+            self._setup.add(_as_config(item))
+        if cached_prompt is not False and cached_prompt is not None:
+            self.with_cached_prompt(None if cached_prompt is True else cached_prompt)
+        if on_compaction is not None:
+            self.on_compaction(on_compaction)
+        if compact_after is not None:
+            self.compact_after(compact_after)
+        if token_counter is not None:
+            self._set_counter(token_counter)
+        if on_compaction_error is not None:
+            self.on_compaction_error(on_compaction_error)
+
+
+def _as_config(item: object) -> ContextConfig:
+    if isinstance(item, ContextConfig):
+        return item
+    if not isinstance(item, Mapping):
+        raise ConfigurationError(f"a context block is set up by a dict or a ContextConfig, not {item!r}")
+    try:
+        return ContextConfig(**cast(Mapping[str, Any], item))
+    except TypeError as error:
+        raise ConfigurationError(f"a context block is not set up like this: {error}") from None

@@ -1,0 +1,67 @@
+"""Keys for entries a model names by a title: readable, and never the same for two titles."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from leafward.stores.entries import NAMES, EntryIndex, Shelf
+
+LONGEST = 60
+_RUNS = re.compile("[^a-z0-9]+")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def slug(text: str) -> str:
+    """Return the start of a text in small letters, digits and single dashes; nothing when it has none."""
+    units = text.encode("utf-16-le", "surrogatepass")[: 2 * LONGEST]
+    start = units.decode("utf-16-le", "replace").lower()
+    return _RUNS.sub("-", start).strip("-")
+
+
+def fnv(text: str) -> str:
+    """Return the 32-bit FNV-1a hash of a text's UTF-16 units, in base 36."""
+    number = 0x811C9DC5
+    units = text.encode("utf-16-le", "surrogatepass")
+    for index in range(0, len(units), 2):
+        number = ((number ^ int.from_bytes(units[index : index + 2], "little")) * 0x01000193) & 0xFFFFFFFF
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return digits or "0"
+
+
+def wanted_key(title: str | None, content: str) -> str:
+    """Return the key an entry gets if no other title has it."""
+    if title:
+        return slug(title) or f"entry-{fnv(title)}"
+    return f"{slug(content) or 'entry'}-{fnv(content)}"
+
+
+class Titles:
+    """Remembers which title has which key, in the store of a session or, without one, in the handle."""
+
+    def __init__(self, entries: EntryIndex | None, shelf: Shelf) -> None:
+        self._entries = entries
+        self._shelf = Shelf(shelf.scope, NAMES, shelf.shared)
+        self._label = shelf.label
+        self._known: dict[str, str] = {}
+
+    async def key_for(self, title: str | None, content: str) -> str:
+        """Return the key of a title: always the same one, and no other title's."""
+        wanted = wanted_key(title, content)
+        named = f"title {title}" if title else f"text {content}"
+        digest = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()
+        # A title may be made to look like another's way out, so that one is claimed too.
+        for key in (wanted, f"{wanted}-{digest[:16]}"):
+            if await self._claim(key, digest) == digest:
+                return key
+        return f"{wanted}-{digest}"
+
+    async def _claim(self, key: str, digest: str) -> str | None:
+        """Let the first title have a key; return whose it is."""
+        if self._entries is None:
+            return self._known.setdefault(key, digest)
+        # A key has no slash, so the last one parts it from the label.
+        return await self._entries.edit(self._shelf, f"{self._label}/{key}", lambda old: old or digest)

@@ -1,0 +1,140 @@
+"""`MessageStore` on SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leafward.core.ids import Owner, Scope
+from leafward.core.message import Message
+from leafward.core.overlays import Compaction
+from leafward.core.parent import ParentId
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.core.skills import Reclaimed
+from leafward.core.tree import Outline
+from leafward.stores.contracts import (
+    Appended,
+    ChangeRecord,
+    Cursor,
+    NewOverlay,
+    PathPage,
+    SearchFilter,
+    Unchanged,
+    View,
+    Weight,
+)
+from leafward.stores.drafts import Draft
+from leafward.stores.sql import overlays, reads, writes
+from leafward.stores.sql.running import Runner
+
+
+class SqlMessages:
+    """Runs each call as one operation."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._indexing = runner.indexing
+
+    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
+        return await self._runner.write(
+            scope,
+            lambda: writes.append(self._indexing, scope, drafts, parent, weigh=weigh),
+            size=sum(len(draft.body) for draft in drafts),
+        )
+
+    async def update(self, scope: Scope, draft: Draft) -> Message:
+        return await self._runner.write(
+            scope, lambda: writes.update(self._indexing, scope, draft), size=len(draft.body)
+        )
+
+    async def upsert(self, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False) -> Appended:
+        return await self._runner.write(
+            scope, lambda: writes.upsert(self._indexing, scope, draft, parent, weigh=weigh), size=len(draft.body)
+        )
+
+    async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
+        return await self._runner.write(scope, lambda: writes.delete(self._indexing, scope, message_ids))
+
+    async def clear(self, scope: Scope) -> None:
+        await self._runner.write(scope, lambda: writes.clear(scope))
+
+    async def checkout(self, scope: Scope, message_id: str | None) -> None:
+        await self._runner.write(scope, lambda: writes.checkout(scope, message_id))
+
+    async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
+        await self._runner.write(scope, lambda: writes.label(scope, message_id, name))
+
+    async def add_overlay(
+        self, scope: Scope, overlay: NewOverlay, *, unchanged: Unchanged | None = None
+    ) -> Compaction | None:
+        return await self._runner.write(
+            scope, lambda: overlays.add_overlay(scope, overlay, unchanged), size=len(overlay.summary)
+        )
+
+    async def overlays(self, scope: Scope) -> list[Compaction]:
+        return await self._runner.read(overlays.overlays(scope))
+
+    async def summaries(self, scope: Scope) -> list[str]:
+        return await self._runner.read(overlays.summaries(scope))
+
+    async def covered(self, scope: Scope, compaction_id: str, *, offset: int, limit: int) -> list[Message]:
+        return await self._runner.read(overlays.covered(scope, compaction_id, offset, limit))
+
+    async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
+        await self._runner.write(scope, lambda: overlays.reclaim(scope, results))
+
+    async def weigh(self, scope: Scope) -> Weight:
+        return await self._runner.read(overlays.weigh(scope))
+
+    async def version(self, scope: Scope) -> int:
+        return await self._runner.read(reads.version(scope))
+
+    async def get(self, scope: Scope, message_id: str) -> Message | None:
+        return await self._runner.read(reads.get(scope, message_id))
+
+    async def leaf(self, scope: Scope) -> Message | None:
+        return await self._runner.read(reads.leaf(scope))
+
+    async def parent(self, scope: Scope, message_id: str) -> Message | None:
+        return await self._runner.read(reads.parent(scope, message_id))
+
+    async def children(self, scope: Scope, message_id: str | None) -> list[Message]:
+        return await self._runner.read(reads.children(scope, message_id))
+
+    async def leaves(self, scope: Scope) -> list[Message]:
+        return await self._runner.read(reads.leaves(scope))
+
+    async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
+        return await self._runner.read(reads.path(scope, leaf_id, raw))
+
+    async def view(self, scope: Scope, leaf_id: str | None) -> View:
+        return await self._runner.read(reads.view(scope, leaf_id))
+
+    async def path_page(
+        self,
+        scope: Scope,
+        *,
+        leaf_id: str | None = None,
+        cursor: Cursor | None = None,
+        newest_first: bool = False,
+        limit: int,
+    ) -> PathPage:
+        return await self._runner.read(reads.path_page(scope, leaf_id, cursor, newest_first, limit))
+
+    async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
+        return await self._runner.read(reads.path_length(scope, leaf_id))
+
+    async def outline(self, scope: Scope) -> Outline:
+        return await self._runner.read(reads.outline(scope))
+
+    async def labels(self, scope: Scope) -> dict[str, str]:
+        return await self._runner.read(reads.labels(scope))
+
+    async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
+        return await self._runner.search(where, query, only, limit)
+
+    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
+        return await self._runner.read(reads.changes(scope, since))
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        await self._runner.wait(scope, version)

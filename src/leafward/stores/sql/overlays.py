@@ -1,0 +1,195 @@
+"""Summaries and notices laid over a tree of messages, as operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from leafward.core import lanes
+from leafward.core.errors import MessageNotFound
+from leafward.core.ids import RESERVED_PREFIX, Scope
+from leafward.core.json import decode, decode_body
+from leafward.core.message import Message
+from leafward.core.overlays import Compaction, Segment, Span, is_summary_id, nests, on_path, segments, summary_id
+from leafward.core.skills import Reclaimed
+from leafward.core.times import from_micros
+from leafward.stores.contracts import NewOverlay, Unchanged, Weight
+from leafward.stores.sql import statements as sql
+from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, record, single, walk
+
+
+def spans(session: SessionRow, as_of: int | None = None) -> Operation[list[Span]]:
+    """Return the overlays of a tree, without their texts; only those made up to version `as_of`, if that is given."""
+    if not session.overlays:
+        return []
+    found = [Span(*row) for row in (yield sql.LIST_SPANS, (session.tree_no,))]
+    return found if as_of is None else [span for span in found if span.seq <= as_of]
+
+
+def path_segments(session: SessionRow, end: int | None, as_of: int | None = None) -> Operation[list[Segment]]:
+    """Cut the path to `end` into messages to read and summaries, root first."""
+    path = yield from walk(session, lanes.ranges(end))
+    return segments(path, (yield from spans(session, as_of)))
+
+
+def weigh_window(session: SessionRow) -> Operation[int]:
+    """Sum up the tokens of the history that ends at the leaf, reading only what no summary covers."""
+    total = 0
+    for segment in (yield from path_segments(session, session.leaf)):
+        if segment.spans:
+            total += sum(span.tokens for span in segment.spans)
+        else:
+            total += (yield sql.SUM_TOKENS, (segment.low, segment.high))[0][0]
+    return total
+
+
+def weigh(scope: Scope) -> Operation[Weight]:
+    session = yield from find_session(scope)
+    if session is None:
+        return Weight(0, None)
+    prompt = single((yield sql.GET_PROMPT_TOKENS, (session.session_no,)))
+    window = session.window if session.window is not None else (yield from weigh_window(session))
+    return Weight(window, prompt)
+
+
+def add_overlay(scope: Scope, overlay: NewOverlay, unchanged: Unchanged | None) -> Operation[Compaction | None]:
+    session = yield from find_session(scope)
+    if session is None:
+        raise MessageNotFound(overlay.from_id)
+    if unchanged is not None and (yield from _has_changed(session, unchanged)):
+        return None
+    low, _ = yield from _ends(session, overlay.from_id)
+    _, high = yield from _ends(session, overlay.to_id)
+    path = yield from walk(session, lanes.ranges(high))
+    if low > high or not on_path(path, low):
+        raise ValueError(f"{overlay.from_id!r} does not come before {overlay.to_id!r} on one path")
+    existing = yield from spans(session)
+    for other in existing:
+        if unchanged is not None and other.seq > unchanged.version and other.low <= high and low <= other.high:
+            return None
+        # Two overlays can meet on a path only if the end of one is above the end of the other.
+        meet = on_path(path, other.high)
+        if not meet and other.high > high:
+            meet = on_path((yield from walk(session, lanes.ranges(other.high))), high)
+        if meet and not nests(low, high, other):
+            raise ValueError(
+                f"a summary from {overlay.from_id!r} to {overlay.to_id!r} would cross an earlier one: "
+                "include all that it covers, or nothing of it"
+            )
+    version = session.version + 1
+    yield (
+        sql.ADD_OVERLAY,
+        (session.tree_no, overlay.id, version, low, high, overlay.tokens, overlay.at, overlay.summary),
+    )
+    yield sql.COUNT_OVERLAYS, (session.overlays + 1, session.session_no)
+    yield sql.DROP_PROMPT, (session.session_no,)
+    first, last = (yield from _id_at(low)), (yield from _id_at(high))
+    yield from record(session._replace(window=None), "compaction", list(dict.fromkeys((first, last))))
+    return Compaction(overlay.id, overlay.summary, first, last, from_micros(overlay.at))
+
+
+def _ends(session: SessionRow, end_id: str) -> Operation[tuple[int, int]]:
+    if is_summary_id(end_id):
+        rows = yield sql.FIND_OVERLAY, (session.tree_no, end_id.removeprefix(RESERVED_PREFIX))
+        if not rows:
+            raise MessageNotFound(end_id)
+        return cast(tuple[int, int], rows[0])
+    place = yield from find_place(session, end_id)
+    return place, place
+
+
+def _id_at(place: int) -> Operation[str]:
+    return (yield sql.GET_ID, (place,))[0][0]
+
+
+def _has_changed(session: SessionRow, unchanged: Unchanged) -> Operation[bool]:
+    if session.tree_no != unchanged.tree:
+        return True
+    if session.version == unchanged.version:
+        return False
+    for _, kind, ids in (yield sql.LIST_CHANGES, (session.session_no, unchanged.version)):
+        if kind in ("update", "delete") and not unchanged.message_ids.isdisjoint(decode(ids)):
+            return True
+    for end_id in filter(is_summary_id, unchanged.message_ids):
+        # A summary goes with the last message it covers, and what it said is then not to be said again.
+        if not (yield sql.FIND_OVERLAY, (session.tree_no, end_id.removeprefix(RESERVED_PREFIX))):
+            return True
+    return False
+
+
+def move_ends(session: SessionRow, gone: frozenset[int]) -> Operation[None]:
+    """Move the ends of overlays off deleted places, inward; drop an overlay when nothing it covers is left."""
+    left = session.overlays
+    for span in (yield from spans(session)):
+        if span.low not in gone and span.high not in gone:
+            continue
+        high = yield from walk(session, lanes.nearest(span.high))
+        low = None if high is None or high < span.low else (yield from walk(session, lanes.following(span.low, high)))
+        if low is None:
+            yield sql.DROP_OVERLAY, (span.number,)
+            left -= 1
+        else:
+            yield sql.MOVE_OVERLAY, (low, high, span.number)
+    if left != session.overlays:
+        yield sql.COUNT_OVERLAYS, (left, session.session_no)
+
+
+def overlays(scope: Scope) -> Operation[list[Compaction]]:
+    session = yield from find_session(scope)
+    if session is None or not session.overlays:
+        return []
+    rows = yield sql.LIST_OVERLAYS, (session.tree_no,)
+    return [
+        Compaction(overlay_id, summary, from_id, to_id, from_micros(at))
+        for overlay_id, summary, from_id, to_id, at in rows
+    ]
+
+
+def summaries(scope: Scope) -> Operation[list[str]]:
+    session = yield from find_session(scope)
+    found: list[str] = []
+    if session is not None and session.overlays:
+        for segment in (yield from path_segments(session, session.leaf)):
+            for span in segment.spans:
+                rows = yield sql.GET_SUMMARY, (span.number,)
+                found += [summary_id(overlay_id) for overlay_id, _, _ in rows]
+    return found
+
+
+def covered(scope: Scope, compaction_id: str, offset: int, limit: int) -> Operation[list[Message]]:
+    session = yield from find_session(scope)
+    rows = [] if session is None else (yield sql.FIND_OVERLAY, (session.tree_no, compaction_id))
+    if session is None or not rows:
+        raise MessageNotFound(RESERVED_PREFIX + compaction_id)
+    first, last = rows[0]
+    found: list[Message] = []
+    for low, high in (yield from walk(session, lanes.ranges(last))):
+        if high < first or len(found) == limit:
+            continue
+        low = max(low, first)
+        there = (yield sql.COUNT_PLACES, (low, high))[0][0]
+        if there > offset:
+            page = yield sql.PAGE_FROM, (low, high, limit - len(found), offset)
+            found += [Message.stored(id, role, at, decode_body(body)) for id, role, at, body in page]
+        offset = max(0, offset - there)
+    return found
+
+
+def reclaim(scope: Scope, results: Sequence[Reclaimed]) -> Operation[None]:
+    session = yield from find_session(scope)
+    if session is not None and (yield from add_notices(session, results)):
+        yield from record(session._replace(window=None), "context", [])
+
+
+def add_notices(session: SessionRow, results: Sequence[Reclaimed]) -> Operation[int]:
+    """Hide results behind notices and return how many were not hidden before."""
+    added = 0
+    for message_id, call_id, notice, tokens in results:
+        rows = yield sql.FIND_PLACE, (session.tree_no, message_id)
+        if rows and not (yield sql.HAS_RECLAIMED, (rows[0][0], call_id)):
+            yield sql.ADD_RECLAIMED, (rows[0][0], call_id, session.tree_no, notice)
+            yield sql.SAVE_TOKENS, (tokens, rows[0][0])
+            added += 1
+    if added:
+        yield sql.COUNT_RECLAIMED, (session.reclaimed + added, session.session_no)
+    return added

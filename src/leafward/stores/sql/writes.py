@@ -1,0 +1,200 @@
+"""What a store does to a tree of messages, as operations that any SQL driver can run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from leafward.core import lanes
+from leafward.core.errors import MessageNotFound
+from leafward.core.ids import Scope
+from leafward.core.json import decode_body
+from leafward.core.message import Message
+from leafward.core.parent import LATEST_LEAF, ParentId
+from leafward.core.skills import saved_tokens
+from leafward.core.times import now_micros
+from leafward.stores.contracts import Appended, Weight
+from leafward.stores.drafts import Draft
+from leafward.stores.sql import statements as sql
+from leafward.stores.sql.operations import (
+    Indexing,
+    Operation,
+    SessionRow,
+    create_session,
+    find_place,
+    find_session,
+    record,
+    single,
+    walk,
+)
+from leafward.stores.sql.overlays import move_ends, weigh_window
+
+
+def append(
+    indexing: Indexing, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False
+) -> Operation[Appended]:
+    found = yield from find_session(scope)
+    session = found or (yield from create_session(scope))
+    version = session.version + 1
+    tip = session.leaf
+    window = session.window
+    leaf: int | None = None
+    above: int | None = None
+    opened: set[int] = set()
+    stored: list[Message] = []
+    inserted = 0
+    for draft in drafts:
+        message = draft.message
+        known = [] if found is None else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
+        if known:
+            above, message_id, role, at, body = known[0]
+            stored.append(Message.stored(message_id, role, at, decode_body(body)))
+            continue
+        if not stored:
+            above = yield from _find_parent(session, parent)
+        # What goes under the leaf adds to the window; elsewhere it is another path, summed up when it is asked for.
+        window = None if window is None or above != tip else window + draft.tokens
+        if leaf is not None and above == leaf:
+            above = leaf + 1
+        else:
+            # Only the batch's first message continues a lane of others, so that
+            # the places of one version rise in the order of the batch.
+            above = yield from _next_place(session, above, may_continue=not opened)
+            yield from indexing.added(above)
+        opened.add(lanes.lane_of(above))
+        tip = leaf = above
+        yield (
+            sql.ADD_MESSAGE,
+            (leaf, session.tree_no, version, message.id, message.role, draft.tokens, message.at, draft.body.decode()),
+        )
+        stored.append(message)
+        inserted += 1
+    if leaf is None:
+        return Appended(stored, 0, None)
+    session = session._replace(leaf=leaf, window=window)
+    if weigh and window is None:
+        session = session._replace(window=(yield from weigh_window(session)))
+    yield sql.MOVE_SESSION, (leaf, version, session.window, now_micros(), session.session_no)
+    return Appended(stored, inserted, (yield from _weight(session)) if weigh else None)
+
+
+def _weight(session: SessionRow) -> Operation[Weight]:
+    assert session.window is not None
+    rows = yield sql.GET_PROMPT_TOKENS, (session.session_no,)
+    return Weight(session.window, single(rows))
+
+
+def update(indexing: Indexing, scope: Scope, draft: Draft) -> Operation[Message]:
+    session = yield from find_session(scope)
+    rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
+    if session is None or not rows:
+        raise MessageNotFound(draft.message.id)
+    return (yield from _replace(indexing, session, rows[0], draft))
+
+
+def upsert(
+    indexing: Indexing, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False
+) -> Operation[Appended]:
+    session = yield from find_session(scope)
+    rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
+    if session is None or not rows:
+        return (yield from append(indexing, scope, [draft], parent, weigh=weigh))
+    return Appended([(yield from _replace(indexing, session, rows[0], draft))], 0, None)
+
+
+def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) -> Operation[Message]:
+    message = draft.message
+    place, _, _, created_at, old_body = row
+    yield from indexing.changed(session, place, old_body)
+    tokens = draft.tokens
+    if session.reclaimed:
+        # What an unloading hid stays hidden, and goes on to cost what its notice does.
+        tokens = max(0, tokens - saved_tokens(message, dict((yield sql.NOTICES_AT, (place,)))))
+    yield sql.CHANGE_MESSAGE, (message.role, tokens, draft.body.decode(), place)
+    yield from record(session._replace(window=None), "update", [message.id])
+    return Message.stored(message.id, message.role, created_at, decode_body(draft.body))
+
+
+def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Operation[int]:
+    session = yield from find_session(scope)
+    if session is None:
+        return 0
+    gone: dict[str, int] = {}
+    for message_id in dict.fromkeys(message_ids):
+        rows = yield sql.FIND_MESSAGE, (session.tree_no, message_id)
+        if rows:
+            place = rows[0][0]
+            yield from indexing.removed(session, place, rows[0][4])
+            yield sql.DROP_LABEL, (place,)
+            if session.reclaimed:
+                yield sql.DROP_RECLAIMED, (place,)
+            yield sql.DROP_MESSAGE, (place,)
+            lane = lanes.lane_of(place)
+            yield sql.RAISE_FLOOR, (place + 1, place + 1, lane)
+            gone[message_id] = place
+    if gone:
+        yield from move_ends(session, frozenset(gone.values()))
+        leaf = yield from walk(session, lanes.nearest(session.leaf))
+        yield from record(session._replace(leaf=leaf, window=None), "delete", list(gone))
+    return len(gone)
+
+
+def clear(scope: Scope) -> Operation[None]:
+    session = yield from find_session(scope)
+    if session is None:
+        return
+    emptied = bool((yield sql.HAS_MESSAGES, (session.tree_no,)))
+    if emptied:
+        # The old tree is only let go of here; its rows and words are removed in slices, in the background.
+        fresh = (yield sql.ADD_TREE, (session.owner_no,))[0][0]
+        yield sql.REPLACE_TREE, (fresh, session.session_no)
+        yield sql.DISCARD_TREE, (session.tree_no,)
+    unloaded = yield sql.LIST_SKILLS, (session.session_no,)
+    yield sql.DROP_SKILLS, (session.session_no,)
+    yield sql.DROP_PROMPT, (session.session_no,)
+    if emptied or unloaded:
+        yield from record(session._replace(leaf=None, window=0), "clear", [])
+
+
+def checkout(scope: Scope, message_id: str | None) -> Operation[None]:
+    session = yield from find_session(scope)
+    if session is None:
+        if message_id is not None:
+            raise MessageNotFound(message_id)
+        return
+    place = None if message_id is None else (yield from find_place(session, message_id))
+    if place != session.leaf:
+        window = 0 if place is None else None
+        moved = session._replace(leaf=place, window=window)
+        yield from record(moved, "checkout", [] if message_id is None else [message_id])
+
+
+def label(scope: Scope, message_id: str, name: str | None) -> Operation[None]:
+    session = yield from find_session(scope)
+    if session is None:
+        raise MessageNotFound(message_id)
+    place = yield from find_place(session, message_id)
+    if single((yield sql.GET_LABEL, (place,))) == name:
+        return
+    if name is None:
+        yield sql.DROP_LABEL, (place,)
+    else:
+        yield sql.SET_LABEL, (place, session.tree_no, name)
+    yield from record(session, "label", [message_id])
+
+
+def _find_parent(session: SessionRow, parent: ParentId) -> Operation[int | None]:
+    if parent is LATEST_LEAF:
+        return session.leaf
+    return None if parent is None else (yield from find_place(session, parent))
+
+
+def _next_place(session: SessionRow, above: int | None, *, may_continue: bool) -> Operation[int]:
+    """Return the place for a child: in its parent's lane when the parent is the lane's last, else in a new lane."""
+    if above is not None and may_continue:
+        lane = lanes.lane_of(above)
+        floor, last = (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
+        if last == above:
+            return max(above + 1, floor)
+    lane = cast(int, (yield sql.ADD_LANE, (session.tree_no, above))[0][0])
+    return lanes.before_first(lane) + 1

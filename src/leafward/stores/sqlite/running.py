@@ -1,0 +1,82 @@
+"""Runs operations on one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from leafward.core.ids import Owner, Scope
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.stores.contracts import SearchFilter
+from leafward.stores.registry import ErasureReport
+from leafward.stores.signals import Signals
+from leafward.stores.sql import reads
+from leafward.stores.sql.operations import Operation
+from leafward.stores.sqlite import erase, searching
+from leafward.stores.sqlite.connection import Database
+from leafward.stores.sqlite.index import FtsIndexing
+from leafward.stores.sqlite.readers import Readers
+from leafward.stores.sqlite.scrub import Pass, Scrubber
+from leafward.stores.sqlite.watcher import Watcher
+from leafward.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+
+class SqliteRunner:
+    """Writes on the writer's thread, reads beside it in a snapshot of their own."""
+
+    def __init__(
+        self, database: Database, writer: Writer, readers: Readers, signals: Signals, scrubber: Scrubber
+    ) -> None:
+        self.indexing = FtsIndexing()
+        self._database = database
+        self._writer = writer
+        self._readers = readers
+        self._signals = signals
+        self._scrubber = scrubber
+        self._watcher = Watcher(database, readers, signals)
+
+    async def write(self, scope: Scope, operation: Callable[[], Operation[T]], *, size: int = 0) -> T:
+        # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
+        try:
+            return await self._writer.run(lambda connection: self._database.run(connection, operation()), size=size)
+        finally:
+            self._signals.notify(scope)
+
+    async def read(self, operation: Operation[T]) -> T:
+        return await self._readers.run(lambda connection: self._database.run(connection, operation))
+
+    async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
+        found, sound = await self._readers.run(
+            lambda connection: searching.search(self._database, connection, where, query, only, limit)
+        )
+        if not sound:
+            self._writer.report_damage()
+        return found
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        async with self._signals.listening(scope) as changed, self._watcher.watching():
+            while await self.read(reads.version(scope)) == version:
+                await changed.wait()
+                changed.clear()
+
+    async def erase(self, scope: Scope) -> ErasureReport:
+        try:
+            begun = await self._writer.run(lambda connection: self._begin_erasure(connection, scope))
+        finally:
+            self._signals.notify(scope)
+        if begun is None:
+            return ErasureReport(scope.session_id, False, [])
+        elsewhere, scrubbing = begun
+        await self._writer.work_until(lambda: scrubbing.over)
+        if scrubbing.failure is not None:
+            raise self._database.explain(scrubbing.failure) from scrubbing.failure
+        return ErasureReport(scope.session_id, True, [*elsewhere, *scrubbing.not_reached])
+
+    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str], Pass] | None:
+        elsewhere = self._database.run(connection, erase.begin(scope))
+        # Asked for on the writer's thread: whoever waits may be cancelled, and what was begun is finished all the same.
+        return None if elsewhere is None else (elsewhere, self._scrubber.ask())
