@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from leafward import Session, StoreError, open_store, user
+from leafward import Session, SessionManager, StoreError, open_store, user
 from leafward.cli import story
-from leafward.cli.demo import AGENT, Demo, crash, reopen
+from leafward.cli.agent_steps import compact, fork
+from leafward.cli.file_steps import crash, reopen
 from leafward.cli.screen import Screen
+from leafward.cli.stage import AGENT, Demo
 from tests.cli.command import leafward, leafward_in_terminal, python
 
 
@@ -96,7 +98,7 @@ async def test_the_file_holds_what_the_demo_says(home: Path, second: dict[str, A
 
     async with open_store(f"sqlite:///{second['path']}") as store:
         session = Session(store, second["session_id"], agent_id=second["agent_id"])
-        train = await session.get_history(f"m{acknowledged}")
+        train = await session.get_raw_history(f"m{acknowledged}")
         labels = await session.get_labels()
         leaves = [leaf.id for leaf in await session.get_leaves()]
 
@@ -104,6 +106,67 @@ async def test_the_file_holds_what_the_demo_says(home: Path, second: dict[str, A
     assert [message.id for message in train] == [f"m{number}" for number in range(1, acknowledged + 1)]
     assert labels == {f"m{acknowledged + 1}": "by train", "bike-2": "by bike"}
     assert leaves == [f"m{acknowledged + 1}", "bike-3"]
+
+
+def test_a_note_is_in_the_prompt_only_after_a_refresh(second: dict[str, Any]) -> None:
+    noted = step(second, "note")
+
+    assert noted["answer"].startswith("Written to traveller.")
+    assert noted["refusal"].startswith("Error: block 'traveller' would hold")
+    assert story.NOTE["content"] not in noted["prompt_before"]
+    assert story.NOTE["content"] in noted["prompt"]
+
+
+async def test_the_summary_and_all_it_covers_are_in_the_file(second: dict[str, Any]) -> None:
+    said = step(second, "compact")
+
+    async with open_store(f"sqlite:///{second['path']}") as store:
+        session = Session(store, second["session_id"], agent_id=second["agent_id"])
+        last = step(second, "reopen")["acknowledged"] + 1
+        seen = await session.get_history(f"m{last}")
+        covered = await session.get_covered(said["compaction_id"], limit=1000)
+
+    assert said["tokens_after"] < said["tokens_before"] / 4
+    assert [message.text for message in seen if message.id.startswith("compaction_")] == [story.SUMMARY]
+    assert len(seen) == said["seen"] == said["messages"] - said["covered"] + 1
+    assert len(covered) == said["covered"]
+    expected = [story.message(number) for number in range(4, 4 + len(covered))]
+    assert [(one.id, one.parts) for one in covered] == [(one.id, one.parts) for one in expected]
+
+
+async def test_the_fork_goes_its_own_way(second: dict[str, Any]) -> None:
+    said = step(second, "fork")
+
+    async with open_store(f"sqlite:///{second['path']}") as store:
+        manager = SessionManager(store, agent_id=second["agent_id"])
+        forked = await manager.get(said["session_id"])
+        path = [message.id for message in await manager.get_history(said["session_id"])]
+
+    assert forked is not None
+    assert forked.parent_session_id == second["session_id"]
+    assert path[: len(said["path"])] == said["path"] == ["m1", "m2", "m3", "m4", "boat-1"]
+    assert said["notes"] == story.NOTE["content"]
+
+
+async def test_an_unloaded_guide_is_out_of_sight_but_stored(second: dict[str, Any]) -> None:
+    said = step(second, "skill")
+
+    async with open_store(f"sqlite:///{second['path']}") as store:
+        session = Session(store, step(second, "fork")["session_id"], agent_id=second["agent_id"])
+        seen = {message.id: message for message in await session.get_history()}
+        stored = await session.get_message("load-1")
+        loaded = await session.get_loaded_skill_keys()
+
+    assert loaded == []
+    assert said["tokens_unloaded"] < said["tokens_loaded"]
+    assert stored is not None
+    assert stored.parts[0]["output"][0]["text"] == story.load_guide(story.GUIDE)
+    assert seen["load-1"].parts[0]["output"][0]["text"] == said["notice"] == f"[skill unloaded: {story.GUIDE}]"
+
+
+def test_the_demo_says_what_is_scripted(first: subprocess.CompletedProcess[str]) -> None:
+    assert "No model is asked here: its words are scripted." in first.stdout
+    assert "a summary (a scripted one)" in first.stdout
 
 
 def test_highlights_are_offsets_of_the_words_in_the_snippet(second: dict[str, Any]) -> None:
@@ -228,6 +291,24 @@ async def test_a_message_nobody_sent_fails_the_demo(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="8 acknowledged, 10 found"):
         await reopen(Demo(path, 1, acknowledged), Screen(quiet=True))
+
+
+async def test_a_branch_that_is_not_compacted_fails_the_demo(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    await store_opening(path, range(1, 5))
+    async with open_store(f"sqlite:///{path}") as store:
+        await Session(store, "demo-1", agent_id=AGENT).label("m4", "by train")
+
+    with pytest.raises(StoreError, match="found nothing to summarise"):
+        await compact(Demo(path, 1), Screen(quiet=True))
+
+
+async def test_a_fork_without_the_notes_fails_the_demo(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    await store_opening(path, range(1, 9))
+
+    with pytest.raises(StoreError, match="a fork is not a copy"):
+        await fork(Demo(path, 1), Screen(quiet=True))
 
 
 async def test_a_writer_that_cannot_write_says_why(tmp_path: Path) -> None:

@@ -59,11 +59,12 @@ def main() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
 def demo(path: Path, as_json: bool) -> None:
-    """See a conversation survive kill -9, branch, and be searched.
+    """See a conversation survive kill -9, branch, be searched, compacted and forked.
 
     A child process stores a conversation and is killed with SIGKILL while it writes. The file is opened again and
     compared with what the child was told is stored; then the conversation is branched, checked out and searched in
-    English and Chinese. The file stays, and a second run finds what the first one stored.
+    English and Chinese. A scripted model takes a note, a long branch is compacted and looked under, and a fork goes its
+    own way. The file stays, and a second run finds what the first one stored.
 
     \b
     $ leafward demo

@@ -51,3 +51,63 @@ def other_way() -> list[Message]:
 def decision() -> Message:
     """Return what is said after both ways were looked at."""
     return user("The bicycle it is. And tea when I arrive.", id="bike-3")
+
+
+SOUL = "You are a patient travel agent. Note what you learn about the traveller."
+
+NOTE = {"label": "traveller", "content": "Takes coffee black, wants to learn about green tea. Goes by bicycle."}
+"""What the scripted model notes."""
+
+LONG_NOTE = {"label": "traveller", "content": "Every word the traveller ever said, and then some. " * 40}
+"""More than the block may hold."""
+
+SUMMARY = """\
+## Topic
+Three days in Hangzhou, and how to get there from Shanghai.
+
+## Key Points
+Spring is best for Longjing tea (清明前后). The timetable was read to its end: a train leaves every seven minutes.
+
+## Current State
+All trains are listed.
+
+## Open Items
+The traveller has not chosen a train."""
+
+
+def summarize(_: str) -> str:
+    """Answer the request for a summary of the trains with one that was written beforehand."""
+    return SUMMARY
+
+
+def by_boat() -> Message:
+    """Return what is said in the fork."""
+    return user("Is there still a boat on the Grand Canal?", id="boat-1")
+
+
+GUIDE = "tea-tasting"
+
+_GUIDE_TEXT = """\
+# How to taste Longjing
+Warm the glass first, and use water of about 80 °C: boiling water burns young leaves and makes them bitter.
+Three grams of leaves are enough for a glass. Fill it to a third, turn it slowly, and smell: fresh chestnut and a trace
+of beans mean that the pan was right. Fill it up, wait for two minutes, and look: leaves that stand upright and
+sink one by one were picked with a single bud. Drink two thirds and fill it up again; the second glass is the best, the
+third one is sweet. Ask when it was picked: before Qingming it is rare and costs accordingly, before Guyu it
+is what people drink at home. Buy little, keep it cold and dark, and drink it within the year."""
+
+
+def list_guides() -> str:
+    """Return what the prompt says of the guides."""
+    return f"- {GUIDE}: how to taste Longjing, step by step"
+
+
+def load_guide(key: str) -> str | None:
+    """Return a guide, or nothing when there is none of that key."""
+    return _GUIDE_TEXT if key == GUIDE else None
+
+
+def tool_call(call_id: str, name: str, arguments: dict[str, str], answer: str) -> list[Message]:
+    """Return a model's call and the answer it got, as an agent stores them."""
+    call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+    return [Message("assistant", [call], id=f"{call_id}-asked"), tool_result(call_id, answer, name=name, id=call_id)]

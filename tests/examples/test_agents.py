@@ -1,0 +1,151 @@
+"""The agents of the examples, run as programs with the real SDKs against a stand-in for the endpoint."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leafward import Message, Session, open_store, user
+from tests.examples.stub import Call, Stub, stub_endpoint
+
+ROOT = Path(__file__).parent.parent.parent
+NOTE = Call("call_1", "set_context", {"label": "memory", "content": "Takes coffee black."})
+
+
+def openai_system(request: dict[str, Any]) -> str:
+    assert request["messages"][0]["role"] == "system"
+    return request["messages"][0]["content"]
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """An example, and where its requests have what."""
+
+    program: Path
+    system: Callable[[dict[str, Any]], str]
+    spoken: Callable[[dict[str, Any]], list[dict[str, Any]]]
+    tool_names: Callable[[dict[str, Any]], list[str]]
+
+
+OPENAI = Sdk(
+    ROOT / "examples" / "agent_openai.py",
+    system=openai_system,
+    spoken=lambda request: request["messages"][1:],
+    tool_names=lambda request: [tool["function"]["name"] for tool in request["tools"]],
+)
+ANTHROPIC = Sdk(
+    ROOT / "examples" / "agent_anthropic.py",
+    system=lambda request: request["system"],
+    spoken=lambda request: request["messages"],
+    tool_names=lambda request: [tool["name"] for tool in request["tools"]],
+)
+
+
+@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+def sdk(request: pytest.FixtureRequest) -> Sdk:
+    return request.param
+
+
+@pytest.fixture
+def stub() -> Generator[Stub]:
+    with stub_endpoint() as stub:
+        yield stub
+
+
+def run_agent(sdk: Sdk, stub: Stub, home: Path, *words: str) -> str:
+    """Run an example in a process of its own and return what it printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    keys = {"OPENAI_API_KEY": "none", "ANTHROPIC_API_KEY": "none"}
+    where = {"OPENAI_BASE_URL": f"{stub.url}/v1", "ANTHROPIC_BASE_URL": stub.url}
+    done = subprocess.run(
+        [sys.executable, str(sdk.program), *words],
+        cwd=home,
+        env=kept | keys | where,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_agent_remembers_in_a_new_process_and_in_a_new_conversation(sdk: Sdk, stub: Stub, tmp_path: Path) -> None:
+    stub.script += [[NOTE], "Noted.", "Black.", "Black, as ever."]
+
+    assert run_agent(sdk, stub, tmp_path, "chat-1", "I take my coffee black.") == "Noted."
+    assert run_agent(sdk, stub, tmp_path, "chat-1", "How do I take my coffee?") == "Black."
+    assert run_agent(sdk, stub, tmp_path, "chat-2", "Coffee, please.") == "Black, as ever."
+
+    first, second, next_process, new_chat = stub.requests
+    assert sdk.tool_names(first) == ["set_context"]
+    assert "Written to memory" in str(sdk.spoken(second)[-1])
+    # The request grows at its end only, so a provider's prompt cache stays warm, across processes too.
+    assert sdk.system(first) == sdk.system(second) == sdk.system(next_process)
+    assert sdk.spoken(next_process)[: len(sdk.spoken(second))] == sdk.spoken(second)
+    assert "How do I take my coffee?" in str(sdk.spoken(next_process)[-1])
+    # A new conversation starts with what was noted in another one.
+    assert "Takes coffee black." not in sdk.system(first)
+    assert "Takes coffee black." in sdk.system(new_chat)
+    assert [message["role"] for message in sdk.spoken(new_chat)] == ["user"]
+
+
+def test_a_model_that_calls_wrongly_is_told_and_can_mend_it(sdk: Sdk, stub: Stub, tmp_path: Path) -> None:
+    wrong = [Call("call_0", "set_context", {"label": "soul", "content": "Be rude."}), Call("call_9", "sing", {})]
+    stub.script += [wrong, [NOTE], "Noted."]
+
+    assert run_agent(sdk, stub, tmp_path, "chat-1", "I take my coffee black.") == "Noted."
+
+    told = str(sdk.spoken(stub.requests[1]))
+    assert "Error: 'soul' is no 'label'. Use one of: memory." in told.replace("\\'", "'")
+    assert "Error: there is no tool 'sing'. Call one of: set_context." in told.replace("\\'", "'")
+
+
+async def test_an_agent_that_died_during_a_call_goes_on(sdk: Sdk, stub: Stub, tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": NOTE.id, "name": NOTE.name, "input": NOTE.arguments}
+    async with open_store(f"sqlite:///{tmp_path}/agent.db") as store:
+        session = Session(store, "chat-1", user_id="alice")
+        await session.append_messages([user("I take my coffee black."), Message("assistant", [call])])
+    stub.script += ["Where were we?"]
+
+    assert run_agent(sdk, stub, tmp_path, "chat-1", "Are you there?") == "Where were we?"
+
+    async with open_store(f"sqlite:///{tmp_path}/agent.db") as store:
+        stored = await Session(store, "chat-1", user_id="alice").get_history()
+    assert [message.role for message in stored] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_model_is_sent_the_id_of_a_summary_it_may_look_under() -> None:
+    async with open_store("memory://") as store:
+        session = Session(store)
+        await session.append_messages([user("One.", id="1"), user("Two.", id="2"), user("Three.", id="3")])
+        await session.add_compaction("They counted.", "1", "2")
+
+        (summary_id,) = await session.get_summary_ids()
+        tools = await session.tools()
+
+    assert summary_id in str(tools.to_openai())
+    assert summary_id in str(tools.to_anthropic())
+
+
+def test_the_readme_shows_the_example_that_is_run() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert OPENAI.program.read_text(encoding="utf-8") in readme
+
+
+def test_the_loop_has_fifteen_lines_and_is_the_one_that_the_guide_explains() -> None:
+    guide = (ROOT / "docs" / "guides" / "agent-loop.md").read_text(encoding="utf-8")
+    _, found, rest = OPENAI.program.read_text(encoding="utf-8").partition("async def ask")
+    loop = found + rest.partition("\n\n\n")[0]
+
+    assert found
+    assert len(loop.splitlines()) <= 15
+    assert loop in guide
