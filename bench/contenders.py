@@ -23,6 +23,8 @@ RAW = "raw"
 FILE = "file + fsync"
 HOP = "raw on a thread"
 FTS = "raw FTS5"
+FTS_BLOCK = "raw FTS5 table"
+COPY = "raw INSERT … SELECT"
 
 
 @dataclass(frozen=True)
@@ -158,9 +160,9 @@ def running(contender: Contender, errors: Path) -> Iterator[Process]:
             process.end()
 
 
-def local(title: str, module: str) -> Contender:
+def local(title: str, module: str, *arguments: str) -> Contender:
     """Return a contender of this project's own environment."""
-    return Contender(title, (sys.executable, "-m", module))
+    return Contender(title, (sys.executable, "-m", module, *arguments))
 
 
 def install(peer: Peer) -> Contender:

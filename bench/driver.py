@@ -59,6 +59,10 @@ class Driver:
         """Return the number of results on the first page; `session=None` searches all of the user's."""
         raise NotImplementedError
 
+    async def waiting(self) -> int:
+        """Return how many messages the search index has not seen yet."""
+        raise NotImplementedError
+
     async def release(self, session: int) -> None:
         """Forget what is held for a session that is not written any more."""
 
@@ -199,17 +203,46 @@ class Bench:
 
         return {"ns": await self._repeat(times, budget, look), "hits": hits}
 
-    async def do_append_until_settled(self, session: int, budget: float) -> Reply:
-        """Append one message after another while background work goes on; return every wait."""
-        settling = asyncio.ensure_future(self._driver.settle())
+    async def do_append_while_indexing(self, session: int, budget: float) -> Reply:
+        """Append one message after another for as long as the index advances beside them.
+
+        Returns every wait, and how many messages were indexed meanwhile.
+        """
         spent: list[int] = []
-        begin = time.monotonic()
-        await asyncio.sleep(0)
-        while not spent or (not settling.done() and time.monotonic() < begin + budget):
+        indexed = 0
+        end = time.monotonic() + budget
+        while time.monotonic() < end:
+            before = await self._driver.waiting()
+            made = [
+                await self._timed(lambda m=m: self._driver.append(session, m)) for m in await self._take(session, 100)
+            ]
+            advance = before + len(made) - await self._driver.waiting()
+            if spent and advance <= 0:
+                break
+            spent += made
+            indexed += advance
+        return {"ns": spent, "indexed": indexed}
+
+    async def do_append_while(self, session: int, stop: str) -> Reply:
+        """Append one message after another until the file `stop` is there; return every wait."""
+        spent: list[int] = []
+        while not os.path.exists(stop):
             (message,) = await self._take(session, 1)
             spent.append(await self._timed(lambda m=message: self._driver.append(session, m)))
-        await settling
-        return {"ns": spent, "seconds": time.monotonic() - begin}
+        return {"ns": spent}
+
+    async def do_call(self, what: str, arguments: dict[str, Any], times: int = 1, budget: float = 3_600) -> Reply:
+        """Time a method that only some contenders have; return with it what the last call gave."""
+        method: Callable[..., Awaitable[Any]] | None = getattr(self._driver, what, None)
+        if method is None:
+            raise NotImplementedError
+        found: Any = None
+
+        async def operate() -> None:
+            nonlocal found
+            found = await method(**arguments)
+
+        return {"ns": await self._repeat(times, budget, operate), "found": found}
 
     async def do_settle(self) -> Reply:
         begin = time.monotonic()

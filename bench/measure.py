@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from contenders import LEAFWARD, Contender, ContenderFailed, Missing, Process, running
+from contenders import Contender, ContenderFailed, Missing, Process, running
 
 ONE_SECOND = 1_000_000_000
 WARM_SESSION = 900_000
@@ -131,9 +131,9 @@ class Team:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until leafward's background work is done, so that nobody else pays for it."""
-        if LEAFWARD in self.members:
-            self.ask(LEAFWARD, "settle")
+        """Wait until the background work of leafward and of the raw limits is done, so that nobody else pays for it."""
+        for title in [name for name, member in self.members.items() if not member.contender.is_peer]:
+            self.ask(title, "settle")
 
     def interleave(self, rounds: int, do: str, *, among: Iterable[str] | None = None, **arguments: Any) -> Measured:
         """Ask every member the same in turn, `rounds` times."""
@@ -148,8 +148,8 @@ class Team:
                     wanted.discard(title)
                     continue
                 measured.setdefault(title, Series()).add(number, reply["ns"])
-                if title == LEAFWARD:
-                    self.settle()
+                if not self.members[title].contender.is_peer:
+                    self.ask(title, "settle")
         return measured
 
     def drop_slow(self, measured: Mapping[str, Series], what: str) -> None:

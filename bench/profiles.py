@@ -32,6 +32,11 @@ class Profile:
     import_rounds: int
     disk_sizes: tuple[int, ...]
     disk_cap: float
+    compacted_size: int
+    overlays: tuple[int, ...]
+    block_sizes: tuple[int, int]
+    erased_size: int
+    erasures: int
 
 
 FULL = Profile(
@@ -58,6 +63,11 @@ FULL = Profile(
     import_rounds=3,
     disk_sizes=(1_000, 10_000),
     disk_cap=25,
+    compacted_size=100_000,
+    overlays=(1, 10, 250, 1_000),
+    block_sizes=(1_000, 10_000),
+    erased_size=30_000,
+    erasures=3,
 )
 
 QUICK = Profile(
@@ -84,4 +94,9 @@ QUICK = Profile(
     import_rounds=3,
     disk_sizes=(1_000,),
     disk_cap=5,
+    compacted_size=10_000,
+    overlays=(1, 10, 250),
+    block_sizes=(1_000, 2_000),
+    erased_size=3_000,
+    erasures=2,
 )

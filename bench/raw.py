@@ -69,6 +69,13 @@ class Raw(Driver):
     async def branch(self, session: int, at: int, message: str) -> None:
         await self.append(session, message)
 
+    async def erase(self, session: int) -> list[str]:
+        """Delete a session and have SQLite write the file anew without it."""
+        self._connection.execute("DELETE FROM messages WHERE id BETWEEN ? AND ?", key_range(session))
+        self._connection.execute("VACUUM")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return []
+
     async def close(self) -> None:
         self._connection.close()
 

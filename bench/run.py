@@ -16,6 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import blocks
+import compacting
+import copying
+import erasing
 import footprint
 import ladder
 import million
@@ -29,11 +33,16 @@ from setting import Setting
 
 LADDER = frozenset({"W1", "W2", "W3"})
 OTHERS: dict[str, Callable[[Setting], None]] = {
+    "W1C": compacting.appends,
+    "W2C": compacting.histories,
     "W4": writers.run,
     "W5": searching.run,
     "W6": footprint.branch,
+    "W6F": copying.run,
     "W7": footprint.imports,
     "W8": footprint.disk,
+    "W9": blocks.run,
+    "W10": erasing.run,
 }
 PLOT = "plot.svg"
 

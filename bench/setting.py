@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contenders import FILE, FTS, HOP, LEAFWARD, RAW, Contender, local
+from contenders import COPY, FILE, FTS, FTS_BLOCK, HOP, LEAFWARD, RAW, Contender, local
 from measure import Measured, Team
 from profiles import Profile
 from tables import Section
@@ -16,6 +16,9 @@ LIMIT = local(RAW, "raw")
 FILE_LIMIT = local(FILE, "file_log")
 HOP_LIMIT = local(HOP, "threaded")
 FTS_LIMIT = local(FTS, "fts")
+COPY_LIMIT = local(COPY, "raw_copy")
+OUR_BLOCK = local(LEAFWARD, "ours_block")
+BLOCK_LIMIT = local(FTS_BLOCK, "fts_block")
 
 
 @dataclass

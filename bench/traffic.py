@@ -161,3 +161,19 @@ def searched_text(value: dict[str, Any]) -> str:
         if "input" in part:
             pieces.append(part["input"]["query"])
     return "\n".join(pieces)
+
+
+def summary() -> str:
+    """Return a text as long as a message, to stand for others."""
+    return _turns()[0][4]
+
+
+MARKS = {1: "albatross", 10: "barnacle", 100: "cormorant", 1_000: "dragonfly"}
+"""Words that so many of a block's entries hold; the English vocabulary has none of them."""
+UNUSED_WORD = "zeppelin"
+
+
+def entry(number: int, *, of: int) -> str:
+    """Return entry `number` of a block of `of` entries."""
+    marks = [word for count, word in MARKS.items() if number % max(1, of // count) == 0]
+    return " ".join([message(number * 4)["parts"][0]["text"], *marks])
