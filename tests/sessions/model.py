@@ -1,4 +1,4 @@
-"""A session as plain Python: parent pointers in a dict, slow and obviously right."""
+"""A session as plain Python: parent pointers in a dict and summaries in a list, slow and obviously right."""
 
 from __future__ import annotations
 
@@ -36,11 +36,32 @@ class Row:
         return {part["id"] for part in self.parts if part["type"] == "tool_result"}
 
 
+@dataclass(frozen=True)
+class Cover:
+    """One summary as the model keeps it; its ends are always messages that are there."""
+
+    id: str
+    summary: str
+    first: str
+    last: str
+    made_at: datetime
+
+    @property
+    def row(self) -> Row:
+        """The summary as a history shows it."""
+        return Row(f"compaction_{self.id}", "assistant", ({"type": "text", "text": self.summary},), self.made_at)
+
+
+Span = tuple[int, int, int]
+"""The first and the last index on a path that a summary covers, and when it was made, counted from 0."""
+
+
 @dataclass
 class Model:
     """What a session should hold after the calls made so far."""
 
     rows: dict[str, Row] = field(default_factory=dict)
+    covers: list[Cover] = field(default_factory=list)
     leaf: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
@@ -72,6 +93,7 @@ class Model:
 
     def delete(self, ids: Iterable[str]) -> int:
         present = [name for name in dict.fromkeys(ids) if name in self.rows]
+        self._uncover(set(present))
         for name in present:
             gone = self.rows.pop(name)
             for child in self.children(name):
@@ -86,7 +108,7 @@ class Model:
 
     def clear(self) -> bool:
         self._forget(list(self.rows))
-        self.rows, self.labels, self.leaf = {}, {}, None
+        self.rows, self.labels, self.leaf, self.covers = {}, {}, None, []
         self.told.append(("clear", ()))
         return True
 
@@ -101,6 +123,37 @@ class Model:
             self.labels[name] = text
         self.told.append(("label", (name,)))
         return True
+
+    def cover(self, cover: Cover) -> bool:
+        self.covers.append(cover)
+        self.told.append(("compaction", tuple(sorted({cover.first, cover.last}))))
+        return True
+
+    def fork(self, at: str) -> Model:
+        """The path to a message with its labels and the summaries inside it, as a session of its own."""
+        path = [row.id for row in self.path(at)]
+        labels = {name: text for name, text in self.labels.items() if name in path}
+        inside = [cover for cover in self.covers if cover.first in path and cover.last in path]
+        return self._copy(path, at, labels, inside)
+
+    def copy(self) -> Model:
+        """All of it, as a session of its own."""
+        names = sorted(self.rows, key=lambda name: self.rows[name].number)
+        return self._copy(names, self.leaf, dict(self.labels), list(self.covers))
+
+    def _copy(self, names: list[str], leaf: str | None, labels: dict[str, str], covers: list[Cover]) -> Model:
+        rows = {name: replace(self.rows[name], number=number) for number, name in enumerate(names, 1)}
+        told: list[Told] = [("append", (name,)) for name in names]
+        return Model(rows, covers, leaf, labels, told, len(names))
+
+    def _uncover(self, gone: set[str]) -> None:
+        """Move the ends of summaries inward, off messages about to go; a summary of nothing goes."""
+        kept: list[Cover] = []
+        for cover in self.covers:
+            left = [row.id for row in self.stretch(cover.first, cover.last) if row.id not in gone]
+            if left:
+                kept.append(replace(cover, first=left[0], last=left[-1]))
+        self.covers = kept
 
     def _forget(self, names: Iterable[str]) -> None:
         """Drop what was told about messages that are gone, all but their deletions."""
@@ -121,13 +174,72 @@ class Model:
             leaf = self.rows[leaf].parent
         return found[::-1]
 
+    def stretch(self, first: str, last: str) -> list[Row]:
+        """The messages from one to another below it; none if the first is not above the last."""
+        path = self.path(last)
+        names = [row.id for row in path]
+        return path[names.index(first) :] if first in names else []
+
+    def visible(self, leaf: str | None) -> list[Row]:
+        """The path as the model of a conversation sees it: the outermost summaries in place of what they cover."""
+        path = self.path(leaf)
+        spans = self._outermost([row.id for row in path])
+        found: list[Row] = []
+        index = 0
+        while index < len(path):
+            # All that begin here, and whatever shares a message with those: together they stand for the union.
+            together = [span for span in spans if span[0] == index]
+            while grown := [s for s in spans if s not in together and any(a <= s[0] <= b for a, b, _ in together)]:
+                together += grown
+            if together:
+                found += [self.covers[which].row for _, _, which in sorted(together)]
+                index = max(high for _, high, _ in together) + 1
+            else:
+                found.append(path[index])
+                index += 1
+        return found
+
+    def _outermost(self, names: list[str]) -> list[Span]:
+        spans = [
+            (names.index(cover.first), names.index(cover.last), which)
+            for which, cover in enumerate(self.covers)
+            if cover.first in names and cover.last in names
+        ]
+        return [span for span in spans if not any(_hides(other, span) for other in spans)]
+
+    def ends(self, name: str) -> tuple[str, str] | None:
+        """The first and the last message that an end of a new summary means; `None` when there is no such end."""
+        for cover in self.covers:
+            if cover.row.id == name:
+                return cover.first, cover.last
+        return (name, name) if name in self.rows else None
+
+    def objection(self, from_name: str, to_name: str) -> str | None:
+        """Why a summary cannot cover this: an end is `missing`, the ends are `apart`, or it `crosses` another."""
+        start, end = self.ends(from_name), self.ends(to_name)
+        if start is None or end is None:
+            return "missing"
+        first, last = start[0], end[1]
+        if not self.stretch(first, last):
+            return "apart"
+        return "crosses" if any(self._crosses(first, last, cover) for cover in self.covers) else None
+
+    def _crosses(self, first: str, last: str, cover: Cover) -> bool:
+        deeper = last if self.stretch(cover.last, last) else cover.last
+        names = [row.id for row in self.path(deeper)]
+        if last not in names or cover.last not in names:
+            return False
+        new = set(range(names.index(first), names.index(last) + 1))
+        old = set(range(names.index(cover.first), names.index(cover.last) + 1))
+        return bool(new & old) and not old <= new
+
     def leaves(self) -> list[Row]:
         parents = {row.parent for row in self.rows.values()}
         return sorted((row for row in self.rows.values() if row.id not in parents), key=lambda row: row.number)
 
     def recent(self, count: int) -> list[Row]:
         """The last `count` messages, and as many more as keep calls and their results together."""
-        path = self.path(self.leaf)
+        path = self.visible(self.leaf)
         start = max(0, len(path) - count)
         while True:
             open_results = set[str]().union(*(row.results() for row in path[start:]))
@@ -139,6 +251,13 @@ class Model:
     def holding(self, word: str) -> set[str]:
         """The messages whose text holds `word`: anywhere when CJK, else as a word or a part of a name."""
         return {row.id for row in self.rows.values() if _holds(row.text, word)}
+
+
+def _hides(other: Span, span: Span) -> bool:
+    """Whether one summary lies within another, or has the same ends and is older."""
+    if other[:2] == span[:2]:
+        return other[2] > span[2]
+    return other[0] <= span[0] and span[1] <= other[1]
 
 
 def _holds(text: str, word: str) -> bool:

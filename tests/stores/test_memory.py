@@ -10,7 +10,10 @@ from leafward import open_store
 from leafward.stores import Store
 from leafward.testing import (
     ChangeContract,
+    CompactionContract,
+    ContextContract,
     MessageContract,
+    RegistryContract,
     ScopeContract,
     SearchContract,
     StoreContract,
@@ -23,7 +26,10 @@ class TestMemory(
     TreeContract,
     SearchContract,
     ChangeContract,
+    CompactionContract,
+    ContextContract,
     ScopeContract,
+    RegistryContract,
     StoreContract,
 ):
     @pytest.fixture

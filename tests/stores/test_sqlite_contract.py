@@ -13,8 +13,12 @@ from leafward.stores import Store
 from leafward.stores.sqlite.store import SqliteStore
 from leafward.testing import (
     ChangeContract,
+    CompactionContract,
+    ContextContract,
+    DurableContextContract,
     DurableContract,
     MessageContract,
+    RegistryContract,
     ScopeContract,
     SearchContract,
     StoreContract,
@@ -28,8 +32,12 @@ class TestSQLite(
     TreeContract,
     SearchContract,
     ChangeContract,
+    CompactionContract,
+    ContextContract,
     ScopeContract,
+    RegistryContract,
     StoreContract,
+    DurableContextContract,
     DurableContract,
 ):
     @pytest.fixture

@@ -15,15 +15,20 @@ import pytest
 from leafward import (
     ConfigurationError,
     Session,
+    SessionManager,
+    StoredSearchProvider,
     StoreError,
     assistant,
+    create_compact_function,
     open_store,
     user,
 )
+from leafward.sessions import estimate_tokens
 from leafward.stores.sql import schema
 from leafward.stores.sqlite import SqliteStore
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.setup import migrate
+from tests.stores.sqlite_store import rows
 
 
 class TestMigration:
@@ -52,16 +57,98 @@ class TestMigration:
         assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 't_two'").fetchall()
         connection.close()
 
-    async def test_a_file_of_the_first_release_opens(self, tmp_path: Path) -> None:
-        made = (Path(__file__).parent / "fixtures" / "schema-1.sql").read_text(encoding="utf-8")
-        connection = sqlite3.connect(tmp_path / "old.db")
-        connection.executescript(made)
-        connection.close()
-        async with open_store(f"sqlite:///{tmp_path}/old.db") as store:
+    async def test_a_file_of_the_first_schema_opens(self, tmp_path: Path) -> None:
+        async with open_store(old_file(tmp_path, 1)) as store:
             session = Session(store, "chat-1", user_id="alice")
             assert [message.text for message in await session.get_history()] == ["Hello", "再试一次"]
             assert [found.content for found in await session.search("试")] == ["再试一次"]
             assert len(await session.get_leaves()) == 2
+            assert await session.get_labels() == {"m2": "first try"}
+
+    async def test_a_session_of_the_first_schema_can_do_what_is_new(self, tmp_path: Path) -> None:
+        async with open_store(old_file(tmp_path, 1)) as store:
+            manager = SessionManager(store, user_id="alice").with_context("memory")
+            (info,) = await manager.list()
+            session = manager.get_session("chat-1")
+            prompt = estimate_tokens(await session.freeze_system_prompt())
+
+            assert (info.id, info.name, info.input_tokens, info.estimated_cost) == ("chat-1", "chat-1", 0, 0.0)
+            assert (info.model, info.source, info.parent_session_id, info.end_reason) == (None, None, None, None)
+            # Nothing counted the window when this file was written.
+            assert await session.estimate_tokens() == prompt + 6 + 8
+            await session.append_message(user("Hello", id="m4"))
+            assert await session.estimate_tokens() == prompt + 6 + 8 + 6
+            made = await session.add_compaction("in short", "m1", "m3")
+            await session.replace_context_block("memory", "Likes tea.")
+            fork = await manager.fork("chat-1", "m4", "fork")
+            assert [message.id for message in await manager.get_history(fork.id)] == [f"compaction_{made.id}", "m4"]
+            await manager.import_session(await manager.export_session("chat-1"), session_id="copy")
+            assert await manager.get_history("copy") == await session.get_history()
+            assert await manager.delete("chat-1")
+
+    async def test_compaction_begins_with_the_first_message_added_to_an_old_file(self, tmp_path: Path) -> None:
+        async with open_store(old_file(tmp_path, 1)) as store:
+            compact = create_compact_function(
+                summarize=lambda prompt: "in short", protect_head=0, tail_token_budget=6, min_tail_messages=1
+            )
+            session = Session(store, "chat-1", user_id="alice", on_compaction=compact, compact_after=19)
+
+            await session.append_message(user("Hello", id="m4"))
+
+            assert [message.text for message in await session.get_history()] == ["in short", "Hello"]
+
+    async def test_a_file_of_the_second_schema_opens(self, tmp_path: Path) -> None:
+        async with open_store(old_file(tmp_path, 2)) as store:
+            manager = (
+                SessionManager(store, user_id="alice")
+                .with_context("memory", description="Learned facts")
+                .with_context("house", shared=True)
+                .with_context("facts", provider=StoredSearchProvider())
+                .with_context("recipes", provider={"get": lambda: "", "load": lambda key: None})
+                .with_cached_prompt()
+            )
+            session = manager.get_session("chat-1")
+            (info,) = await manager.list()
+            (overlay,) = await session.get_compactions()
+            history = await session.get_history()
+            blocks = [block.content for block in await session.get_context_blocks()]
+            found = await (await session.tools()).call("search_context", {"label": "facts", "query": "steeped tea"})
+            prompt = await session.freeze_system_prompt()
+
+            assert (info.name, info.model, info.source) == ("Tea", "a-model", "web")
+            assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (100, 20, 0.25)
+            assert (overlay.summary, overlay.from_message_id, overlay.to_message_id) == (
+                "They greeted each other.",
+                "m1",
+                "m2",
+            )
+            assert [message.id for message in history] == [f"compaction_{overlay.id}", "m3", "m4"]
+            assert history[-1].parts[0]["output"] == "[skill unloaded: tea]"
+            assert [message.id for message in await session.get_raw_history("m5")] == ["m1", "m5"]
+            assert await session.get_labels() == {"m2": "first try"}
+            assert blocks == ["Likes tea.", "Quiet after ten.", "1 entry indexed.", ""]
+            assert found == "[green-tea]\nGreen tea is steeped at 70 °C."
+            assert await session.get_loaded_skill_keys() == ["recipes:tea"]
+            assert "- tea: how to make tea" in prompt
+            assert not await session.is_prompt_stale()
+            assert await session.estimate_tokens() == estimate_tokens(prompt) + 10 + 7 + 18
+            assert [one.id for one in await manager.search("试")] == ["m5"]
+            assert await session.get_version() == 13
+
+    @pytest.mark.parametrize("number", [1, 2])
+    async def test_a_migrated_file_has_the_tables_of_a_new_one(self, tmp_path: Path, path: Path, number: int) -> None:
+        shapes: list[object] = []
+        for url in (old_file(tmp_path, number), f"sqlite:///{path}"):
+            async with open_store(url):
+                pass
+            file = Path(url.removeprefix("sqlite:///"))
+            tables = [name for (name,) in rows(file, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+            columns = {name: {column[1:] for column in rows(file, f"PRAGMA table_info({name})")} for name in tables}
+            indexes = rows(file, "SELECT name, sql FROM sqlite_master WHERE type = 'index' ORDER BY name")
+            known = {name: found for name, found in columns.items() if not name.startswith("leafward_search")}
+            shapes.append((known, indexes))
+
+        assert shapes[0] == shapes[1]
 
     async def test_eight_processes_may_open_a_new_file_at_once(self, path: Path) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -71,6 +158,15 @@ class TestMigration:
         async with open_store(f"sqlite:///{path}") as store:
             history = await Session(store).get_history()
         assert sorted(message.text for message in history) == [f"from {n}" for n in range(8)]
+
+
+def old_file(directory: Path, number: int) -> str:
+    """Make a file as it was written under an earlier schema and return its URL."""
+    made = (Path(__file__).parent / "fixtures" / f"schema-{number}.sql").read_text(encoding="utf-8")
+    connection = sqlite3.connect(directory / "old.db")
+    connection.executescript(made)
+    connection.close()
+    return f"sqlite:///{directory}/old.db"
 
 
 def append_one(argument: tuple[str, int]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_ui_tool, plain_text, tool_name, tool_output
-from leafward.core.tokens import estimate_tokens
+from leafward.core.tokens import TokenCounter, count_tokens
 
 LOAD = "load_context"
 UNLOAD = "unload_context"
@@ -30,17 +30,18 @@ class _Result(NamedTuple):
     tool: str
     label: str
     key: str
-    message_id: str
+    message: Message
     call_id: str
     text: str
 
 
-def find_loads(messages: Iterable[Message], label: str, key: str) -> list[Reclaimed]:
+def find_loads(messages: Iterable[Message], label: str, key: str, count: TokenCounter) -> list[Reclaimed]:
     """Return the results in a history that hold the text of a skill."""
-    return _reclaimed(one for one in _results(messages) if (one.tool, one.label, one.key) == (LOAD, label, key))
+    loads = (one for one in _results(messages) if (one.tool, one.label, one.key) == (LOAD, label, key))
+    return _reclaimed(loads, count)
 
 
-def find_unloaded(messages: Iterable[Message]) -> list[Reclaimed]:
+def find_unloaded(messages: Iterable[Message], count: TokenCounter) -> list[Reclaimed]:
     """Return the results that hold the text of a skill which a later call in the same history unloaded."""
     loaded: dict[tuple[str, str], list[_Result]] = {}
     unloaded: list[_Result] = []
@@ -50,22 +51,23 @@ def find_unloaded(messages: Iterable[Message]) -> list[Reclaimed]:
             loaded.setdefault(skill, []).append(one)
         elif one.text.startswith(UNLOADED):
             unloaded += loaded.pop(skill, [])
-    return _reclaimed(unloaded)
+    return _reclaimed(unloaded, count)
 
 
 def holds_unloading(message: Message) -> bool:
     """Tell whether a message calls for a skill to be unloaded, or says that one was."""
-    return any(tool_name(part) == UNLOAD for part in message.parts)
+    return any(tool_name(part) == UNLOAD or _may_tell_unloading(part) for part in message.parts)
 
 
-def saved_tokens(message: Message, notices: Mapping[str, str]) -> int:
+def _may_tell_unloading(part: Part) -> bool:
+    # Anthropic's results do not name their tool.
+    nameless = part["type"] == "tool_result" and not tool_name(part)
+    return nameless and plain_text(tool_output(part)).startswith(UNLOADED)
+
+
+def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCounter = count_tokens) -> int:
     """Return how many tokens a message costs less when its results for these calls are replaced by a notice."""
-    found = ((part, notices.get(_answers(part) or "")) for part in message.parts)
-    return sum(_saved(plain_text(tool_output(part)), notice) for part, notice in found if notice is not None)
-
-
-def _saved(text: str, notice: str) -> int:
-    return max(0, estimate_tokens(text) - estimate_tokens(notice))
+    return max(0, count(message) - count(with_notices(message, notices)))
 
 
 def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
@@ -98,18 +100,22 @@ def _results(messages: Iterable[Message]) -> Iterable[_Result]:
         for part in message.parts:
             call_id = part.get("id") if part["type"] == "tool_use" else part.get("toolCallId")
             given = part.get("input")
+            if isinstance(call_id, str):
+                # Some models count their calls anew each turn: an id means the last call that had it.
+                asked.pop(call_id, None)
             if isinstance(call_id, str) and isinstance(given, dict) and tool_name(part) in (LOAD, UNLOAD):
                 arguments = cast(dict[str, Any], given)
                 asked[call_id] = tool_name(part), str(arguments.get("label")), str(arguments.get("key"))
             answered = _answers(part)
             if answered in asked and part.get("state") != "output-error":
-                yield _Result(*asked[answered], message.id, answered, plain_text(tool_output(part)))
+                yield _Result(*asked[answered], message, answered, plain_text(tool_output(part)))
 
 
-def _reclaimed(results: Iterable[_Result]) -> list[Reclaimed]:
+def _reclaimed(results: Iterable[_Result], count: TokenCounter) -> list[Reclaimed]:
     found: list[Reclaimed] = []
     for one in results:
         if not one.text.startswith(_FAILED):
             notice = f"[skill unloaded: {one.key}]"
-            found.append(Reclaimed(one.message_id, one.call_id, notice, _saved(one.text, notice)))
+            saved = saved_tokens(one.message, {one.call_id: notice}, count)
+            found.append(Reclaimed(one.message.id, one.call_id, notice, saved))
     return found

@@ -10,7 +10,7 @@ from leafward.core.json import Plain
 from leafward.core.message import Message
 from leafward.core.times import parse_micros
 
-_LARGEST = 2**53
+_LARGEST = 2**53 - 1
 """Beyond this, JSON of other languages does not hold every whole number, and sums could leave 64 bits."""
 
 T = TypeVar("T")
@@ -66,13 +66,13 @@ class Field:
 
     def whole(self) -> int:
         number = self._value
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _LARGEST:
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST:
             raise self._wrong(f"a whole number from 0 to {_LARGEST}")
         return number
 
     def cost(self) -> float:
         number = self._value
-        if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 <= number < _LARGEST:
+        if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 <= number <= _LARGEST:
             raise self._wrong(f"a number from 0 to {_LARGEST}")
         return float(number)
 

@@ -242,12 +242,13 @@ def from_anthropic(payload: Mapping[str, Any] | Sequence[Any]) -> list[Message]:
         role = string(item, "role", where)
         parts, as_list = _read_content(item.get("content"), f"{where}.content")
         fields = {key: value for key, value in item.items() if key not in ("role", "content")}
-        found.append(build(where, role, parts, **_kept(fields, as_list)))
+        found.append(build(where, role, parts, **_kept(fields, as_list, reply=item.get("type") == "message")))
     return found
 
 
-def _kept(fields: dict[str, Any], as_list: bool) -> dict[str, Any]:
-    rest = ({"fields": fields} if fields else {}) | ({"form": "list"} if as_list else {})
+def _kept(fields: dict[str, Any], as_list: bool, *, reply: bool = False) -> dict[str, Any]:
+    # What a reply says of itself (its id, model, usage) is kept, but the API refuses it in a request.
+    rest = ({"reply" if reply else "fields": fields} if fields else {}) | ({"form": "list"} if as_list else {})
     return {ORIGIN: {"name": NAME, "rest": rest}} if rest else {}
 
 

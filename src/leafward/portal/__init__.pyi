@@ -596,11 +596,11 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
         the model's, such as a full disk, is raised.
         """
 
-    def to_openai(self) -> list[dict[str, Any]]:
-        """Return the tools as OpenAI's chat API takes them."""
+    def to_openai(self) -> list[Any]:
+        """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
 
-    def to_anthropic(self) -> list[dict[str, Any]]:
-        """Return the tools as Anthropic's messages API takes them."""
+    def to_anthropic(self) -> list[Any]:
+        """Return the tools as Anthropic's messages API takes them: dicts, typed so that its SDK accepts them."""
 
 class BlockingTool:
     """Something a model can call: `await execute(arguments)` gives the text of its answer."""

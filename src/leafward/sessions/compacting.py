@@ -7,7 +7,8 @@ import inspect
 import logging
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -47,10 +48,28 @@ class _Ledger:
     """What the handles of one session in this process share: whose turn it is, the back-off, the record."""
 
     def __init__(self) -> None:
-        self.running = asyncio.Lock()
+        self._running = asyncio.Lock()
+        self._wanted = 0
         self.fruitless = 0
         self.skip = 0
+        self.blind = False
+        """Whether the prompt could not be weighed when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a compaction is under way, or waits for its turn."""
+        return self._wanted > 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Run one at a time, in the order they came."""
+        self._wanted += 1
+        try:
+            async with self._running:
+                yield
+        finally:
+            self._wanted -= 1
 
     def back_off(self) -> None:
         self.fruitless += 1
@@ -113,7 +132,7 @@ class Compactor:
             raise ConfigurationError(
                 "this session has no compaction function: add .on_compaction(create_compact_function(summarize=...))"
             )
-        async with self._ledger.running:
+        async with self._ledger.turn():
             try:
                 made, reason = await self._run(leaf_id)
             except Exception as error:
@@ -132,8 +151,10 @@ class Compactor:
         threshold = self._setup.compact_after
         if weight is None or threshold is None:
             return
+        if self._ledger.blind and self._skips():
+            return
         try:
-            tokens = weight.window + await self._prompt_tokens(weight.prompt)
+            tokens = await self._weigh(weight)
             if tokens > threshold:
                 await self._compact_for(tokens)
         except Exception as error:  # noqa: BLE001  (the message is stored, and its append must not seem to have failed)
@@ -141,15 +162,27 @@ class Compactor:
             self._record("it failed", automatic=True, tokens=weight.window, error=error)
             await self._report(error)
 
+    async def _weigh(self, weight: Weight) -> int:
+        self._ledger.blind = True
+        tokens = weight.window + await self._prompt_tokens(weight.prompt)
+        self._ledger.blind = False
+        return tokens
+
+    def _skips(self, tokens: int | None = None) -> bool:
+        """Count an append that is let pass after a failure, if it is."""
+        if self._ledger.skip == 0:
+            return False
+        self._ledger.skip -= 1
+        self._record("an earlier one came to nothing: waiting for more messages", automatic=True, tokens=tokens)
+        return True
+
     async def _compact_for(self, tokens: int) -> None:
-        if self._ledger.running.locked():
+        if self._ledger.busy:
             self._record("another compaction is under way", automatic=True, tokens=tokens)
             return
-        if self._ledger.skip > 0:
-            self._ledger.skip -= 1
-            self._record("an earlier one came to nothing: waiting for more messages", automatic=True, tokens=tokens)
+        if self._skips(tokens):
             return
-        async with self._ledger.running:
+        async with self._ledger.turn():
             made, reason = await self._run(None)
         self._record(reason, automatic=True, tokens=tokens, compaction=made)
         if made is None:
@@ -196,7 +229,15 @@ class Compactor:
         arguments: list[object] = [list(view.messages)]
         if _takes_context(function):
             arguments.append(CompactionContext(count, self._scope.session_id))
-        return _as_result(await call(function, *arguments))
+        try:
+            answer = await call(function, *arguments)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Something the function waited for was cancelled, not whoever waits for the function.
+            raise RuntimeError("the compaction function was cancelled from within") from error
+        return _as_result(answer)
 
     def _record(
         self,

@@ -10,7 +10,7 @@ from leafward.core.prompt import render_prompt
 from leafward.core.tokens import estimate_tokens
 from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.context import Blocks
-from leafward.sessions.providers import Place, Source, StoredContextProvider
+from leafward.sessions.providers import Place, Source, is_kept_in
 from leafward.sessions.setup import Setup
 from leafward.stores.contracts import Store
 from leafward.stores.entries import NAMES, EntryIndex, Prompt, Shelf
@@ -126,6 +126,6 @@ class FrozenPrompt:
 def _bound_provider(setup: Setup, scope: Scope, store: Store | None) -> Source | None:
     provider = setup.prompt_provider
     # The store has a place for prompts; in that of a block one could overwrite a block, and a fork would copy it.
-    if provider is None or (isinstance(provider, StoredContextProvider) and provider.is_in(store)):
+    if provider is None or is_kept_in(store, provider):
         return None
     return Source("the cached prompt", provider, TIMEOUT_S).bind(Place(scope, store, NAMES, shared=False))

@@ -99,10 +99,6 @@ class _Stored:
         bound._place = replace(place, store=store, label=self._given_label or place.label)
         return bound
 
-    def is_in(self, store: Store | None) -> bool:
-        """Tell whether what it keeps for a session of this store is kept in this store."""
-        return store is not None and (self._given_store is None or self._given_store is store)
-
     @property
     def where(self) -> tuple[EntryIndex, Shelf]:
         """Which store it is in, and where there."""
@@ -161,6 +157,14 @@ class _Queues:
 
 # Who has the queues of a provider has the provider too, so while they live its id is no other's.
 _queues: WeakValueDictionary[int, _Queues] = WeakValueDictionary()
+
+
+def is_kept_in(store: Store | None, provider: object) -> bool:
+    """Tell whether what a provider keeps for a session of a store is kept in that store."""
+    if not isinstance(provider, StoredContextProvider) or store is None:
+        return False
+    given = provider._given_store  # pyright: ignore[reportPrivateUsage]
+    return given is None or given is store
 
 
 class Source:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import aclosing
 from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import RESERVED_PREFIX, Scope, new_id, refusal
 from leafward.core.message import Message
-from leafward.core.skills import find_loads, find_unloaded, holds_unloading
+from leafward.core.skills import find_loads
 from leafward.core.times import now_micros
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.sessions.conversation import Conversation, known_id, optional_id
 from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
+from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, NewOverlay, Store
 
 if TYPE_CHECKING:
@@ -176,33 +176,14 @@ class Session(Conversation, Configurable):
 
     async def _appended(self, appended: Appended) -> None:
         if appended.inserted:
-            await self._reclaim(appended.messages)
+            if self._store is not None:
+                await reclaim_unloaded(self._use(), self._scope, appended.messages, self._count)
             if appended.weight is not None or self._setup.token_counter is not None:
                 await self._ready().compactor.after_append(appended.weight)
 
     async def _updated(self, message: Message) -> None:
-        await self._reclaim([message])
-
-    async def _reclaim(self, messages: list[Message]) -> None:
-        """Hide the texts of skills that a stored call unloaded: such a call is often stored after it ran."""
-        if self._store is None or not any(holds_unloading(message) for message in messages):
-            return
-        found = find_unloaded(await self._use().path(self._scope, messages[-1].id))
-        if found:
-            await self._use().reclaim(self._scope, found)
-
-    async def _shown_anywhere(self) -> list[Message]:
-        """Return what the histories of all branches show, each message once and after those above it."""
-        found: dict[str, Message] = {}
-        for leaf in await self._use().leaves(self._scope):
-            branch: list[Message] = []
-            async with aclosing(self.iter_history(leaf.id, newest_first=True)) as path:
-                async for message in path:
-                    if message.id in found:
-                        break
-                    branch.append(message)
-            found |= {message.id: message for message in reversed(branch)}
-        return list(found.values())
+        if self._store is not None:
+            await reclaim_unloaded(self._use(), self._scope, [message], self._count)
 
     async def clear_messages(self) -> None:
         """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
@@ -328,7 +309,7 @@ class Session(Conversation, Configurable):
         entries = self._entries("keep which skills are loaded")
         if refusal(label) is not None or (label, key) not in await entries.skills(self._scope):
             return False
-        found = find_loads(await self._shown_anywhere(), label, key)
+        found = find_loads(await shown_anywhere(self), label, key, self._count)
         return await entries.unload_skill(self._scope, label, key, found)
 
     async def get_loaded_skill_keys(self) -> list[str]:

@@ -36,6 +36,9 @@ class ContextConfig:
         limit = self.max_tokens
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"max_tokens of block {self.label!r} is a number of at least 1, not {limit!r}")
+        seconds = self.timeout
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"timeout of block {self.label!r} is a number of seconds above 0, not {seconds!r}")
 
     @property
     def static_text(self) -> str | None:

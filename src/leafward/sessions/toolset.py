@@ -70,8 +70,8 @@ class ToolSet(Mapping[str, Tool]):
             return f"Error: there is no tool {name!r}. Call one of: {known}."
         return await answer(tool.input_schema, tool.execute, arguments)
 
-    def to_openai(self) -> list[dict[str, Any]]:
-        """Return the tools as OpenAI's chat API takes them."""
+    def to_openai(self) -> list[Any]:
+        """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
         return [
             {
                 "type": "function",
@@ -80,8 +80,8 @@ class ToolSet(Mapping[str, Tool]):
             for tool in self._tools.values()
         ]
 
-    def to_anthropic(self) -> list[dict[str, Any]]:
-        """Return the tools as Anthropic's messages API takes them."""
+    def to_anthropic(self) -> list[Any]:
+        """Return the tools as Anthropic's messages API takes them: dicts, typed so that its SDK accepts them."""
         return [
             {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
             for tool in self._tools.values()

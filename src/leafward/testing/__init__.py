@@ -9,7 +9,8 @@ A backend's test file names the contracts and gives them a store:
                 yield store
 
 Each test wants a store that holds nothing yet. A backend that keeps its data when it is closed
-also inherits `DurableContract` and gives it `reopen`. The tests run under pytest-asyncio.
+also inherits `DurableContract` and `DurableContextContract` and gives them `reopen`. The tests run
+under pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -18,11 +19,25 @@ import pytest
 
 # Contracts live in an installed package, where pytest would leave `assert` unexplained.
 pytest.register_assert_rewrite(
+    "leafward.testing.automatic",
     "leafward.testing.changes",
+    "leafward.testing.compaction",
     "leafward.testing.content",
+    "leafward.testing.context",
+    "leafward.testing.copying",
+    "leafward.testing.deletion",
     "leafward.testing.durable",
+    "leafward.testing.durable_context",
+    "leafward.testing.failing",
+    "leafward.testing.filled",
     "leafward.testing.history",
+    "leafward.testing.keyed",
+    "leafward.testing.loading",
     "leafward.testing.messages",
+    "leafward.testing.overlay_reading",
+    "leafward.testing.overlays",
+    "leafward.testing.prompts",
+    "leafward.testing.registry",
     "leafward.testing.scope",
     "leafward.testing.search",
     "leafward.testing.settling",
@@ -31,8 +46,12 @@ pytest.register_assert_rewrite(
 )
 
 from leafward.testing.changes import ChangeContract  # noqa: E402
+from leafward.testing.compaction import CompactionContract  # noqa: E402
+from leafward.testing.context import ContextContract  # noqa: E402
 from leafward.testing.durable import DurableContract  # noqa: E402
+from leafward.testing.durable_context import DurableContextContract  # noqa: E402
 from leafward.testing.messages import MessageContract  # noqa: E402
+from leafward.testing.registry import RegistryContract  # noqa: E402
 from leafward.testing.scope import ScopeContract  # noqa: E402
 from leafward.testing.search import SearchContract  # noqa: E402
 from leafward.testing.store import StoreContract  # noqa: E402
@@ -40,8 +59,12 @@ from leafward.testing.tree import TreeContract  # noqa: E402
 
 __all__ = [
     "ChangeContract",
+    "CompactionContract",
+    "ContextContract",
+    "DurableContextContract",
     "DurableContract",
     "MessageContract",
+    "RegistryContract",
     "ScopeContract",
     "SearchContract",
     "StoreContract",

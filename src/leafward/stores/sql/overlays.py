@@ -10,26 +10,57 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Scope
 from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
-from leafward.core.overlays import Compaction, Segment, Span, is_summary_id, nests, on_path, segments, summary_id
+from leafward.core.overlays import (
+    Compaction,
+    Ranges,
+    Segment,
+    Span,
+    is_summary_id,
+    nests,
+    on_path,
+    segments,
+    summary_id,
+)
 from leafward.core.skills import Reclaimed
 from leafward.core.times import from_micros
 from leafward.stores.contracts import NewOverlay, Unchanged, Weight
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, record, single, walk
 
+_SPANS_AT_ONCE = 16
+_ANY_VERSION = 1 << 62
 
-def spans(session: SessionRow, as_of: int | None = None) -> Operation[list[Span]]:
-    """Return the overlays of a tree, without their texts; only those made up to version `as_of`, if that is given."""
-    if not session.overlays:
-        return []
-    found = [Span(*row) for row in (yield sql.LIST_SPANS, (session.tree_no,))]
-    return found if as_of is None else [span for span in found if span.seq <= as_of]
+
+def spans(session: SessionRow) -> Operation[list[Span]]:
+    """Return all overlays of a tree, without their texts, oldest first."""
+    return [Span(*row) for row in (yield sql.LIST_SPANS, (session.tree_no,))] if session.overlays else []
+
+
+def outermost(session: SessionRow, path: Ranges, as_of: int | None = None) -> Operation[list[Span]]:
+    """Return the overlays that a path shows; only of those made up to version `as_of`, if that is given.
+
+    Compactions that take in the one before leave hundreds of overlays, of which a history shows one: what lies inside
+    an overlay that was found is passed over in the index.
+    """
+    found: list[Span] = []
+    last, reach = Span(0, 0, 0, 0, 0), -1
+    version = _ANY_VERSION if as_of is None else as_of
+    while session.overlays:
+        after = (last.low, last.low, last.high, last.high, last.number)
+        rows = yield sql.NEXT_SPANS, (session.tree_no, reach, version, *after, _SPANS_AT_ONCE)
+        for last in map(Span._make, rows):
+            if last.high > reach and on_path(path, last.low) and on_path(path, last.high):
+                found.append(last)
+                reach = last.high
+        if len(rows) < _SPANS_AT_ONCE:
+            break
+    return found
 
 
 def path_segments(session: SessionRow, end: int | None, as_of: int | None = None) -> Operation[list[Segment]]:
     """Cut the path to `end` into messages to read and summaries, root first."""
     path = yield from walk(session, lanes.ranges(end))
-    return segments(path, (yield from spans(session, as_of)))
+    return segments(path, (yield from outermost(session, path, as_of)))
 
 
 def weigh_window(session: SessionRow) -> Operation[int]:
@@ -65,13 +96,15 @@ def add_overlay(scope: Scope, overlay: NewOverlay, unchanged: Unchanged | None) 
         raise ValueError(f"{overlay.from_id!r} does not come before {overlay.to_id!r} on one path")
     existing = yield from spans(session)
     for other in existing:
-        if unchanged is not None and other.seq > unchanged.version and other.low <= high and low <= other.high:
-            return None
         # Two overlays can meet on a path only if the end of one is above the end of the other.
         meet = on_path(path, other.high)
         if not meet and other.high > high:
             meet = on_path((yield from walk(session, lanes.ranges(other.high))), high)
-        if meet and not nests(low, high, other):
+        if not meet or other.high < low or high < other.low:
+            continue
+        if unchanged is not None and other.seq > unchanged.version:
+            return None
+        if not nests(low, high, other):
             raise ValueError(
                 f"a summary from {overlay.from_id!r} to {overlay.to_id!r} would cross an earlier one: "
                 "include all that it covers, or nothing of it"

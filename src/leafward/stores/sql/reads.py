@@ -10,13 +10,13 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
-from leafward.core.overlays import Segment, summary_message
+from leafward.core.overlays import Segment, segments, summary_message
 from leafward.core.skills import with_notices
 from leafward.core.tree import Branch, Outline
 from leafward.stores.contracts import ChangeRecord, Cursor, PathPage, View
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, scope_ids, walk
-from leafward.stores.sql.overlays import path_segments
+from leafward.stores.sql.overlays import outermost, path_segments
 
 _CHANGES_AT_ONCE = 64
 _ALL = 1 << 62
@@ -67,12 +67,16 @@ def path(scope: Scope, leaf_id: str | None, raw: bool) -> Operation[list[Message
     messages: list[Message] = []
     if session is None:
         return messages
-    if not raw and (session.overlays or session.reclaimed):
+    if not raw and session.reclaimed:
         return [row.message for row in (yield from _read_visible(session, end))]
     stored = Message.stored
-    for low, high in (yield from walk(session, lanes.ranges(end))):
-        rows = yield sql.READ_RANGE, (low, high)
-        messages += [stored(id, role, at, decode_body(body)) for id, role, at, body in rows]
+    ranges = yield from walk(session, lanes.ranges(end))
+    for segment in segments(ranges, [] if raw else (yield from outermost(session, ranges))):
+        if segment.spans:
+            messages += [row.message for row in (yield from _summaries(segment, newest_first=False))]
+        else:
+            rows = yield sql.READ_RANGE, (segment.low, segment.high)
+            messages += [stored(id, role, at, decode_body(body)) for id, role, at, body in rows]
     return messages
 
 
@@ -94,8 +98,8 @@ class _Visible(NamedTuple):
 
 
 def _read_visible(session: SessionRow, end: int | None) -> Operation[list[_Visible]]:
-    segments = yield from path_segments(session, end)
-    return (yield from _read_segments(session, segments, newest_first=False, limit=_ALL))
+    found = yield from path_segments(session, end)
+    return (yield from _read_segments(session, found, newest_first=False, limit=_ALL))
 
 
 def _read_segments(
@@ -126,7 +130,7 @@ def _summaries(segment: Segment, newest_first: bool) -> Operation[list[_Visible]
     for span in segment.spans:
         compaction_id, at, summary = (yield sql.GET_SUMMARY, (span.number,))[0]
         message = summary_message(compaction_id, summary, at)
-        found.append(_Visible(place, message, span.tokens, len(summary.encode())))
+        found.append(_Visible(place, message, span.tokens, len(message.sealed()[1])))
     return found[::-1] if newest_first else found
 
 
@@ -166,8 +170,8 @@ def path_page(
     if newest_first and not session.overlays:
         rows = yield from _page_up(session, end, beyond, limit)
     else:
-        segments = (yield from path_segments(session, end, as_of))[:: -1 if newest_first else 1]
-        rest = (part for part in (_beyond(one, beyond, newest_first) for one in segments) if part is not None)
+        ordered = (yield from path_segments(session, end, as_of))[:: -1 if newest_first else 1]
+        rest = (part for part in (_beyond(one, beyond, newest_first) for one in ordered) if part is not None)
         rows = yield from _read_segments(session, rest, newest_first=newest_first, limit=limit)
     return PathPage(
         [row.message for row in rows],

@@ -100,6 +100,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             summary TEXT NOT NULL
         )""",
         "CREATE UNIQUE INDEX {p}overlay_id ON {p}overlay (tree_no, id)",
+        "CREATE INDEX {p}overlay_span ON {p}overlay (tree_no, low, high DESC, overlay_no DESC, seq, tokens)",
         """
         CREATE TABLE {p}reclaimed (
             place INTEGER NOT NULL,

@@ -137,6 +137,13 @@ ADD_OVERLAY = """
 
 LIST_SPANS = "SELECT overlay_no, seq, low, high, tokens FROM {p}overlay WHERE tree_no = ? ORDER BY overlay_no"
 
+# The order in which an overlay comes before all that it contains; the index holds all that is asked for.
+NEXT_SPANS = """
+    SELECT overlay_no, seq, low, high, tokens FROM {p}overlay
+    WHERE tree_no = ? AND high > ? AND seq <= ?
+        AND low >= ? AND (low > ? OR high < ? OR (high = ? AND overlay_no < ?))
+    ORDER BY low, high DESC, overlay_no DESC LIMIT ?"""
+
 FIND_OVERLAY = "SELECT low, high FROM {p}overlay WHERE tree_no = ? AND id = ?"
 
 GET_SUMMARY = "SELECT id, created_at, summary FROM {p}overlay WHERE overlay_no = ?"

@@ -206,13 +206,14 @@ class Writer:
         except Exception as error:  # noqa: BLE001  (whatever went wrong, whoever waits is told and the thread goes on)
             claimed += [pending for pending in batch if pending.claim()]
             self._fail(claimed, error)
+        # Before whoever waits is told: what they ask for next must find this work noted.
+        rows = self._connection.total_changes - changed
+        self._upkeep.wrote(rows, sum(pending.size for pending in claimed))
         try:
             self._guard.loop.call_soon_threadsafe(_settle_all, claimed)
         except RuntimeError:
             # The loop was closed while the write went on; it is stored, and nobody waits for it.
             return
-        rows = self._connection.total_changes - changed
-        self._upkeep.wrote(rows, sum(pending.size for pending in claimed))
 
     def _write(self, claimed: list[Pending[Any]]) -> None:
         try:
