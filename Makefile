@@ -7,7 +7,7 @@ READY := .venv/.ok
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test-fast test torture bench lock api clean
+.PHONY: help setup demo check test-fast test torture model bench lock api clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test: $(READY) ## Every test, and at least 95 % of core covered
 
 torture: $(READY) ## Kill, fill and starve a store for minutes; writes RELIABILITY.md
 	$(BIN)/python -m faults.torture --record RELIABILITY.md
+
+model: $(READY) ## Compare sessions with a plain model for 100,000 steps; writes docs/records/model.md
+	$(BIN)/python -m faults.model_run --record docs/records/model.md
 
 bench: $(READY) ## Measure against the raw limit and peers; writes bench/RESULTS.md
 	$(BIN)/python bench/run.py

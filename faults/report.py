@@ -36,14 +36,15 @@ def render(outcomes: Sequence[Outcome], *, command: str, seed: int) -> str:
     return "\n".join(
         [
             _INTRODUCTION,
-            *_summary(outcomes, command=command, seed=seed),
-            *(line for outcome in outcomes for line in _scenario(outcome)),
+            *summary(outcomes, command=command, seed=seed),
+            *(line for outcome in outcomes for line in scenario(outcome)),
             _LIMITS,
         ]
     )
 
 
-def _summary(outcomes: Sequence[Outcome], *, command: str, seed: int) -> list[str]:
+def summary(outcomes: Sequence[Outcome], *, command: str, seed: int) -> list[str]:
+    """Return the table that says how a run was made and how it ended."""
     versions = (version("leafward"), platform.python_version(), sqlite3.sqlite_version)
     return [
         "| | |",
@@ -64,7 +65,8 @@ def _verdict(outcome: Outcome) -> str:
     return "kept" if outcome.passed else "**a control was not caught**"
 
 
-def _scenario(outcome: Outcome) -> list[str]:
+def scenario(outcome: Outcome) -> list[str]:
+    """Return what a page says of one scenario."""
     return [
         f"## {outcome.name.capitalize()}",
         "",

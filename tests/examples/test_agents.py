@@ -104,7 +104,7 @@ def test_a_model_that_calls_wrongly_is_told_and_can_mend_it(sdk: Sdk, stub: Stub
     assert run_agent(sdk, stub, tmp_path, "chat-1", "I take my coffee black.") == "Noted."
 
     told = str(sdk.spoken(stub.requests[1]))
-    assert "Error: 'soul' is no 'label'. Use one of: memory." in told.replace("\\'", "'")
+    assert 'Error: block "soul" is readonly. Blocks you can write: memory.' in told.replace("\\", "")
     assert "Error: there is no tool 'sing'. Call one of: set_context." in told.replace("\\'", "'")
 
 

@@ -43,6 +43,7 @@ async def test_an_append_with_a_threshold_costs_the_same_however_long_the_sessio
         for size in (500, 5_000):
             await Session(store, "s").append_messages([user(f"{size} {n}") for n in range(size)])
             await session.append_message(user("this one compacts"))
+            await session.append_message(user("this one sums up what is left"))
             with counted_statements(monkeypatch) as seen:
                 await session.append_message(user("this one does not"))
             costs.append(seen)

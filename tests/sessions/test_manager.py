@@ -124,7 +124,7 @@ async def test_stored_entries_are_each_sessions_own(store: Store) -> None:
     assert await find_fact(one, "old") == "[tree]\nThe walnut is old."
     assert await find_fact(one, "young") == "No results found."
     assert await find_fact(two, "young") == "[tree]\nThe maple is young."
-    assert await content(one, "facts") == "1 entry indexed."
+    assert await content(one, "facts") == "1 entries indexed."
 
 
 async def test_stored_prompts_are_each_sessions_own(store: Store) -> None:

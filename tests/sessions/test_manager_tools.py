@@ -90,7 +90,7 @@ async def test_searchable_history_is_a_read_only_block_of_every_session(manager:
     found = await (await session.tools()).call("search_context", {"label": "past", "query": "walnut"})
 
     assert block is not None
-    assert (block.content, block.writable, block.is_searchable) == ("2 sessions available for search.", False, True)
+    assert (block.content, block.writable, block.is_searchable) == ("2 session(s) available for search.", False, True)
     assert block.description == "Cross-session conversation history"
     assert "I planted a walnut." in found
     assert "trees" in found

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from leafward import (
-    BlockNotFound,
     Session,
     SessionManager,
     StoredSearchProvider,
@@ -179,22 +178,6 @@ async def test_loading_and_unloading_answer_as_documented(store: Store) -> None:
     assert await call("load_context", {"label": "skills", "key": "\ud800"}) == "Not found: \ud800"
 
 
-async def test_a_block_taken_away_meanwhile_is_told(store: Store) -> None:
-    session = with_everything(store)
-    call = (await session.tools()).call
-    for label in ("memory", "skills", "knowledge"):
-        await session.remove_context(label)
-
-    for name, arguments in {
-        "set_context": {"label": "memory", "content": "x"},
-        "load_context": {"label": "skills", "key": "api-ref"},
-        "search_context": {"label": "knowledge", "query": "x"},
-    }.items():
-        assert (await call(name, arguments)).startswith(f"Error: no context block '{arguments['label']}'")
-    with pytest.raises(BlockNotFound):
-        await session.load_skill("skills", "api-ref")
-
-
 async def test_arguments_may_be_the_json_a_model_wrote(store: Store) -> None:
     session = Session(store, "s").with_context("memory")
     tools = await session.tools()
@@ -222,8 +205,6 @@ async def test_arguments_may_be_the_json_a_model_wrote(store: Store) -> None:
         ("set_context", {"label": "memory", "content": None}, ["'content'", "null"]),
         ("set_context", {"label": "memory", "content": {"a": 1}}, ["'content'", "an object"]),
         ("set_context", {"label": ["memory"], "content": "x"}, ["'label'", "an array"]),
-        ("set_context", {"label": "memroy", "content": "x"}, ["'memroy'", "memory"]),
-        ("set_context", {"label": "soul", "content": "x"}, ["'soul'", "memory"]),
         ("set_context", {"label": "memory", "content": "x", "action": "prepend"}, ["'prepend'", "replace, append"]),
         ("set_context", {"label": "memory", "content": "x", "user_id": "bob"}, ["'user_id'", "'content'"]),
         ("set_context", {"label": "knowledge", "content": "x", "metadata": "t"}, ["'metadata'", "an object"]),
@@ -232,10 +213,7 @@ async def test_arguments_may_be_the_json_a_model_wrote(store: Store) -> None:
         ("set_context", "[1]", ["an array", "object"]),
         ("set_context", "null", ["null", "object"]),
         ("set_context", ["memory"], ["an array", "object"]),
-        ("load_context", {"label": "memory", "key": "x"}, ["'memory'", "skills"]),
-        ("unload_context", {"label": "memory", "key": "x"}, ["'memory'", "skills"]),
         ("unload_context", {"label": "skills"}, ["'key'"]),
-        ("search_context", {"label": "memory", "query": "x"}, ["'memory'", "knowledge"]),
         ("search_context", {"label": "knowledge"}, ["'query'"]),
         ("expand_summary", {"summary_id": "nope"}, ["'nope'", "compaction_"]),
         ("expand_summary", {"summary_id": "nope", "offset": -1}, ["'offset'", "-1"]),
@@ -271,13 +249,20 @@ _names = st.sampled_from(
 _labels = st.sampled_from(["memory", "skills", "knowledge", "recipes", "soul"])
 
 
-def _as_json(arguments: dict[str, Any] | str) -> Any:
-    if isinstance(arguments, dict):
+def _as_json(arguments: Any, schema: dict[str, Any]) -> Any:
+    """Return what a model sent, without the null it wrote for what it left out."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except ValueError:
+            return None
+    if not isinstance(arguments, dict):
         return arguments
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return None
+    left_out = set(schema.get("properties", ())) - set(schema.get("required", ()))
+    kept = {name: value for name, value in arguments.items() if value is not None or name not in left_out}
+    if isinstance(kept.get("metadata"), dict) and "metadata" in left_out:
+        kept["metadata"] = _as_json(kept["metadata"], schema["properties"]["metadata"])
+    return kept
 
 
 @settings(max_examples=60)
@@ -298,7 +283,8 @@ def test_whatever_a_model_sends_is_answered_in_words(calls: list[tuple[int, Any]
                 assert isinstance(answer, str)
                 assert answer
                 # Arguments that do not fit the schema are never acted on.
-                fits = Draft202012Validator(tools[name].input_schema).is_valid(_as_json(arguments))
+                schema = tools[name].input_schema
+                fits = Draft202012Validator(schema).is_valid(_as_json(arguments, schema))
                 assert fits or answer.startswith("Error: ")
 
     asyncio.run(send())

@@ -143,7 +143,7 @@ async def test_a_history_block_searches_all_sessions_of_the_user(store: Store) -
     block = await session.get_context_block("history")
 
     assert block is not None
-    assert (block.writable, block.is_searchable, block.content) == (False, True, "2 sessions available for search.")
+    assert (block.writable, block.is_searchable, block.content) == (False, True, "2 session(s) available for search.")
     found = await look_up(session, "walnut", "history")
     assert "the walnut is red" in found
     assert "another red walnut" in found

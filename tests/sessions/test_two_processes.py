@@ -151,7 +151,7 @@ async def test_entries_agree(here: Handles, there: Peer) -> None:
 
     await put_fact(here.session, "Tree", "The walnut is young.")
     assert "young" in await there("session", "find_fact", "walnut")
-    assert await content(here, "facts") == "1 entry indexed."
+    assert await content(here, "facts") == "1 entries indexed."
 
 
 async def test_two_writers_lose_nothing_and_pass_no_limit(here: Handles, there: Peer) -> None:

@@ -126,7 +126,7 @@ class TestMigration:
             assert history[-1].parts[0]["output"] == "[skill unloaded: tea]"
             assert [message.id for message in await session.get_raw_history("m5")] == ["m1", "m5"]
             assert await session.get_labels() == {"m2": "first try"}
-            assert blocks == ["Likes tea.", "Quiet after ten.", "1 entry indexed.", ""]
+            assert blocks == ["Likes tea.", "Quiet after ten.", "1 entries indexed.", ""]
             assert found == "[green-tea]\nGreen tea is steeped at 70 °C."
             assert await session.get_loaded_skill_keys() == ["recipes:tea"]
             assert "- tea: how to make tea" in prompt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+from leafward.core.json import DecodeError, decode
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_ui_tool, plain_text, tool_name, tool_output
 from leafward.core.tokens import TokenCounter, count_tokens
@@ -103,12 +104,22 @@ def _results(messages: Iterable[Message]) -> Iterable[_Result]:
             if isinstance(call_id, str):
                 # Some models count their calls anew each turn: an id means the last call that had it.
                 asked.pop(call_id, None)
-            if isinstance(call_id, str) and isinstance(given, dict) and tool_name(part) in (LOAD, UNLOAD):
-                arguments = cast(dict[str, Any], given)
+            if isinstance(call_id, str) and tool_name(part) in (LOAD, UNLOAD):
+                arguments = _arguments(given)
                 asked[call_id] = tool_name(part), str(arguments.get("label")), str(arguments.get("key"))
             answered = _answers(part)
             if answered in asked and part.get("state") != "output-error":
                 yield _Result(*asked[answered], message, answered, plain_text(tool_output(part)))
+
+
+def _arguments(given: object) -> dict[str, Any]:
+    """Return what a call was given, also where it stands as the text a model wrote."""
+    if isinstance(given, str):
+        try:
+            given = decode(given)
+        except DecodeError:
+            return {}
+    return cast(dict[str, Any], given) if isinstance(given, dict) else {}
 
 
 def _reclaimed(results: Iterable[_Result], count: TokenCounter) -> list[Reclaimed]:

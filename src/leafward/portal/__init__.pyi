@@ -403,7 +403,11 @@ class BlockingSession:
         """
 
     def with_cached_prompt(self, provider: object = None) -> Self:
-        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`."""
+        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`.
+
+        Raises:
+            ConfigurationError: the provider lacks one of them, or would mix the prompts of a manager's sessions.
+        """
 
     def on_compaction(self, fn: CompactFunction) -> Self:
         """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
@@ -571,7 +575,11 @@ class BlockingSessionManager:
         """
 
     def with_cached_prompt(self, provider: object = None) -> Self:
-        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`."""
+        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`.
+
+        Raises:
+            ConfigurationError: the provider lacks one of them, or would mix the prompts of a manager's sessions.
+        """
 
     def on_compaction(self, fn: CompactFunction) -> Self:
         """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
@@ -613,6 +621,8 @@ class BlockingTool:
     def input_schema(self) -> dict[str, Any]: ...
     @property
     def execute(self) -> Callable[[dict[str, Any]], str]: ...
+    @property
+    def checked_by(self) -> dict[str, Any] | None: ...
 
 class BlockingMessageStore:
     """Keeps the tree of messages of every session, in order.

@@ -179,9 +179,19 @@ class LoopThread:
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
-        loop.run_forever()
+        while not _ran(loop):
+            pass
     finally:
         loop.close()
+
+
+def _ran(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        # Raised in a task, whose outcome has it too: it is for the thread that waits, not for this one.
+        return False
+    return True
 
 
 def _start_finishing(last: Callable[[], Awaitable[None]], outcome: Future[None]) -> None:

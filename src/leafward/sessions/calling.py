@@ -7,11 +7,16 @@ import contextvars
 import inspect
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 TIMEOUT_S = 30.0
 """How long a provider may take to answer, unless its block says otherwise."""
+_POLL_S = 0.002
+
+_ENDINGS = (StopIteration, StopAsyncIteration, SystemExit, GeneratorExit)
+"""What would end a coroutine or the whole event loop instead of being told to whoever waits."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -20,13 +25,37 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 class Turns:
-    """One at a time, in each event loop."""
+    """One at a time in this process; within an event loop, first come, first served."""
 
     def __init__(self) -> None:
         self._locks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self._across = threading.Lock()
 
-    def lock(self) -> asyncio.Lock:
-        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    async def begin(self) -> asyncio.Lock:
+        """Wait for a turn; given up meanwhile, none is taken. It is ended by `end`, from any thread, then the lock."""
+        lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        await lock.acquire()
+        try:
+            # Only another event loop can be in the way, which is rare and has no queue with ours.
+            while not self._across.acquire(blocking=False):  # noqa: ASYNC110  (it wakes no event loop)
+                await asyncio.sleep(_POLL_S)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def end(self) -> None:
+        self._across.release()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Have a turn for the length of the block."""
+        lock = await self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+            lock.release()
 
 
 async def call(
@@ -34,32 +63,43 @@ async def call(
 ) -> Any:
     """Call a function and return its result; a plain one runs on a thread of its own, one at a time within `turns`.
 
+    Cancelled while it waits for its turn, the function is not called.
+
     Raises:
         TimeoutError: there was no answer in time. What runs on a thread cannot be stopped: its turn ends when it does.
     """
-    if is_async(function):
-        async with asyncio.timeout(timeout):
-            return await function(*arguments)
-    running = asyncio.ensure_future(_in_turn(function, arguments, turns))
-    try:
-        async with asyncio.timeout(timeout):
+    async with asyncio.timeout(timeout):
+        if is_async(function):
+            return await _awaited(function, function(*arguments))
+        if turns is None:
+            result = await in_thread(function, *arguments)
+        else:
+            lock = await turns.begin()
+            running = asyncio.ensure_future(in_thread(function, *arguments, ended=turns.end))
+            running.add_done_callback(lambda ended: _end_turn(ended, lock))
             result = await asyncio.shield(running)
-            return await result if inspect.isawaitable(result) else result
-    except BaseException:
-        # Nobody will look at how it ends.
-        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        raise
+        return await _awaited(function, result) if inspect.isawaitable(result) else result
 
 
-async def _in_turn(function: Callable[..., Any], arguments: tuple[object, ...], turns: Turns | None) -> Any:
-    if turns is None:
-        return await in_thread(function, *arguments)
-    async with turns.lock():
-        return await in_thread(function, *arguments)
+def _end_turn(ended: asyncio.Future[Any], lock: asyncio.Lock) -> None:
+    lock.release()
+    if not ended.cancelled():
+        ended.exception()  # Whoever waited may be gone.
 
 
-async def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call a plain function on a thread of its own, which does not keep the process from ending."""
+async def _awaited(function: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
+    try:
+        return await awaitable
+    except _ENDINGS as error:
+        raise _told(function, error) from error
+
+
+def _told(function: Callable[..., Any], error: BaseException) -> RuntimeError:
+    return RuntimeError(f"{function!r} raised {error!r}")
+
+
+async def in_thread(function: Callable[..., Any], *arguments: object, ended: Callable[[], None] | None = None) -> Any:
+    """Call a plain function on a thread of its own, which does not keep the process from ending; then call `ended`."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -76,10 +116,14 @@ async def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
         result, failed = None, None
         try:
             result = context.run(function, *arguments)
-        except StopIteration as error:
-            failed = RuntimeError(f"{function!r} raised {error!r}")
+        except (*_ENDINGS, KeyboardInterrupt) as error:
+            failed = _told(function, error)
+            failed.__cause__ = error
         except BaseException as error:  # noqa: BLE001  (told to whoever waits)
             failed = error
+        finally:
+            if ended is not None:
+                ended()
         # A loop that was closed meanwhile has nobody who waits.
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result, failed)

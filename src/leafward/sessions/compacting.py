@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import traceback
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -72,12 +74,16 @@ class _Ledger:
             self._wanted -= 1
 
     def back_off(self) -> None:
+        _backing_off.append(self)
         self.fruitless += 1
         self.skip = min(2**self.fruitless - 1, LONGEST_WAIT)
 
     def succeeded(self) -> None:
         self.fruitless = self.skip = 0
 
+
+# Where each append has a handle of its own, this remembers that the last one came to nothing.
+_backing_off: deque[_Ledger] = deque(maxlen=1024)
 
 _ledgers: weakref.WeakKeyDictionary[object, weakref.WeakValueDictionary[Scope, _Ledger]] = weakref.WeakKeyDictionary()
 
@@ -88,6 +94,9 @@ def _ledger_of(storage: object, scope: Scope) -> _Ledger:
     if ledger is None:
         ledger = ledgers[scope] = _Ledger()
     return ledger
+
+
+_asking: ContextVar[tuple[_Ledger, ...]] = ContextVar("compactions whose function is running", default=())
 
 
 class Compactor:
@@ -107,7 +116,8 @@ class Compactor:
         self._scope = scope
         self._prompt_tokens = prompt_tokens
         self._applied = applied
-        self._ledger = _ledger_of(messages, scope)
+        # Handles on one storage of a user's own have different messages, and this in common.
+        self._ledger = _ledger_of(getattr(messages, "kept", messages), scope)
         self._miscounted: list[Exception] = []
 
     @property
@@ -132,6 +142,8 @@ class Compactor:
             raise ConfigurationError(
                 "this session has no compaction function: add .on_compaction(create_compact_function(summarize=...))"
             )
+        if self._ledger in _asking.get():
+            raise ConfigurationError("a compaction function cannot compact the session that it is asked to summarise")
         async with self._ledger.turn():
             try:
                 made, reason = await self._run(leaf_id)
@@ -185,11 +197,18 @@ class Compactor:
         async with self._ledger.turn():
             made, reason = await self._run(None)
         self._record(reason, automatic=True, tokens=tokens, compaction=made)
-        if made is None:
+        if made is None or await self._is_still_over():
             self._ledger.back_off()
         else:
             self._ledger.succeeded()
+        if made is not None:
             await self._tell_prompt()
+
+    async def _is_still_over(self) -> bool:
+        """Tell whether a compaction left more than the threshold: then each append would ask for another one."""
+        threshold = self._setup.compact_after
+        weight = await self._messages.weigh(self._scope)
+        return threshold is not None and weight.window + await self._prompt_tokens(weight.prompt) > threshold
 
     async def _tell_prompt(self) -> None:
         try:
@@ -229,6 +248,7 @@ class Compactor:
         arguments: list[object] = [list(view.messages)]
         if _takes_context(function):
             arguments.append(CompactionContext(count, self._scope.session_id))
+        asking = _asking.set((*_asking.get(), self._ledger))
         try:
             answer = await call(function, *arguments)
         except asyncio.CancelledError as error:
@@ -237,6 +257,8 @@ class Compactor:
                 raise
             # Something the function waited for was cancelled, not whoever waits for the function.
             raise RuntimeError("the compaction function was cancelled from within") from error
+        finally:
+            _asking.reset(asking)
         return _as_result(answer)
 
     def _record(
@@ -249,6 +271,9 @@ class Compactor:
         error: Exception | None = None,
     ) -> None:
         threshold = self._setup.compact_after
+        if error is not None:
+            # Or each record would keep the history that its frames held.
+            traceback.clear_frames(error.__traceback__)
         self._ledger.records.append(
             CompactionRecord(from_micros(now_micros()), automatic, reason, tokens, threshold, compaction, error)
         )

@@ -12,7 +12,7 @@ from leafward.core.tokens import estimate_tokens
 from leafward.sessions.providers import Place, StoredContextProvider, StoredSearchProvider
 from leafward.sessions.setup import Block, ContextConfig, Setup
 from leafward.sessions.titles import Titles
-from leafward.stores.contracts import Store
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Store
 from leafward.stores.entries import Edit, Shelf
 
 
@@ -25,6 +25,8 @@ class Blocks:
         self._store = store
         self._blocks: dict[str, Block] = {}
         self._titles: dict[str, Titles] = {}
+        self.writes = 0
+        """Grows with each change through this handle."""
         for block in setup.blocks.values():
             self._bind(block)
 
@@ -48,13 +50,17 @@ class Blocks:
         Raises:
             BlockNotFound: there is none of that label.
         """
-        block = self._blocks.get(label)
+        block = self._get(label)
         if block is None:
             raise BlockNotFound(label, self._blocks)
         return block
 
+    def _get(self, label: object) -> Block | None:
+        return self._blocks.get(label) if isinstance(label, str) else None
+
     def add(self, config: ContextConfig) -> Block:
         """Add a block at run time."""
+        self.writes += 1
         block = self._setup.add(config)
         try:
             self._bind(block)
@@ -65,13 +71,16 @@ class Blocks:
 
     def remove(self, label: str) -> bool:
         """Take a block away; what is stored stays."""
+        if self._get(label) is None:
+            return False
+        self.writes += 1
         self._titles.pop(label, None)
         self._setup.blocks.pop(label, None)
         return self._blocks.pop(label, None) is not None
 
     async def read(self, label: str) -> ContextBlock | None:
         """Return a block with its content as of now."""
-        block = self._blocks.get(label)
+        block = self._get(label)
         return None if block is None else _with_content(block, await block.source.get())
 
     async def read_all(self) -> list[ContextBlock]:
@@ -92,12 +101,13 @@ class Blocks:
 
     async def _write(self, label: str, change: Edit) -> ContextBlock:
         block = self._writable(label)
+        self.writes += 1
         if block.source.is_keyed:
             raise ContextError(f"block {label!r} holds entries by key: write them with its provider or set_context")
 
         def within_limit(old: str | None) -> str:
             # What is stored and what may be stored are looked at in one step, whoever else is writing.
-            return _checked(block.config, change(old) or "")
+            return self._checked(block.config, change(old) or "")
 
         provider = block.source.provider
         if isinstance(provider, StoredContextProvider):
@@ -110,13 +120,26 @@ class Blocks:
     async def put(self, label: str, content: str, title: str | None, description: str | None) -> str:
         """Write an entry of a keyed block and return its key."""
         block = self._writable(label)
-        text = _checked(block.config, _text(content))
-        key = await self._titles_of(block).key_for(title, text)
+        text = self._checked(block.config, _text(content))
+        self.writes += 1
+        # What somebody else put there by hand, or through another session, is not this title's either.
+        key = await self._titles_of(block).key_for(title, text, block.source.load if block.source.is_skill else None)
         if block.source.is_skill:
             await block.source.set(key, text, description or title)
         else:
             await block.source.set(key, text)
         return key
+
+    def _checked(self, config: ContextConfig, content: str) -> str:
+        tokens = estimate_tokens(content)
+        if config.max_tokens is not None and tokens > config.max_tokens:
+            raise ContextError(
+                f"block {config.label!r} would hold {tokens} of {config.max_tokens} tokens: shorten it and try again"
+            )
+        largest = DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes
+        if 4 * len(content) > largest and len(content.encode()) > largest:
+            raise ContextError(f"block {config.label!r} takes {largest:,} bytes at most: shorten it and try again")
+        return content
 
     def _writable(self, label: str) -> Block:
         block = self.find(label)
@@ -173,15 +196,6 @@ def _with_content(block: Block, content: str) -> ContextBlock:
         source.is_skill,
         source.is_searchable,
     )
-
-
-def _checked(config: ContextConfig, content: str) -> str:
-    tokens = estimate_tokens(content)
-    if config.max_tokens is not None and tokens > config.max_tokens:
-        raise ContextError(
-            f"block {config.label!r} would hold {tokens} of {config.max_tokens} tokens: shorten it and try again"
-        )
-    return content
 
 
 def _text(content: object) -> str:

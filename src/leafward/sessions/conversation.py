@@ -76,6 +76,8 @@ class Conversation:
             ValueError: an id occurs twice in the batch.
             MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
         """
+        if isinstance(messages, (Message, Mapping, str)):
+            raise ValueError("append_messages takes a list of messages; append_message takes one")
         given = list(messages)
         return await self._append(given, parent_id) if given else []
 

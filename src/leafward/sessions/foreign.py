@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, cast
+from weakref import WeakValueDictionary
 
 from leafward.core.errors import ConfigurationError, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Owner, Scope
@@ -45,6 +46,7 @@ METHODS = (
     "search_messages",
 )
 _REMEMBERED = 8
+_FOUND = "search_messages of your storage gives messages, or objects or dicts with id, role and content"
 
 
 class SessionProvider(Protocol):
@@ -79,24 +81,39 @@ def check_session_provider(storage: object) -> SessionProvider:
 
 
 class _Fields:
-    """What a storage found, whether it is a dict or an object."""
+    """What a storage gave, whether it is a dict or an object."""
 
-    def __init__(self, found: object) -> None:
-        self._found = found
+    def __init__(self, given: object, rule: str) -> None:
+        self._given = given
+        self._rule = rule
 
-    def optional(self, name: str) -> Any:
-        if isinstance(self._found, Mapping):
-            return cast(Mapping[str, Any], self._found).get(name)
-        return getattr(self._found, name, None)
-
-    def text(self, name: str) -> str:
-        value = self.optional(name)
-        if not isinstance(value, str):
-            raise ConfigurationError(
-                "search_messages of your storage gives messages, or objects or dicts with id, role and content; "
-                f"a {type(self._found).__name__} has no {name}"
+    def optional(self, *names: str) -> Any:
+        """Return the first of these that is there."""
+        given = self._given
+        for name in names:
+            value = (
+                cast(Mapping[str, Any], given).get(name) if isinstance(given, Mapping) else getattr(given, name, None)
             )
+            if value is not None:
+                return value
+        return None
+
+    def text(self, *names: str) -> str:
+        value = self.optional(*names)
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{self._rule}; a {type(self._given).__name__} has no {names[0]}")
         return value
+
+
+class _Kept:
+    """What all handles on one storage share."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+
+
+# Who has this of a storage has the storage too, so while it lives its id is no other's.
+_kept: WeakValueDictionary[int, _Kept] = WeakValueDictionary()
 
 
 class ForeignMessages:
@@ -105,13 +122,25 @@ class ForeignMessages:
     def __init__(self, storage: SessionProvider, count: TokenCounter) -> None:
         self._storage = storage
         self._count = count
-        self._turns = Turns()
+        self.kept = _kept.setdefault(id(storage), _Kept())
         self._views: dict[int, dict[str, Message]] = {}
         self._viewed = 0
 
     async def _call(self, method: str, *arguments: Any) -> Any:
         function = cast(Callable[..., Any], getattr(self._storage, method))
-        return await call(function, *arguments, turns=self._turns)
+        return await call(function, *arguments, turns=self.kept.turns)
+
+    async def _list(self, method: str, *arguments: Any) -> list[Any]:
+        given = await self._call(method, *arguments)
+        if not isinstance(given, Iterable):
+            raise ConfigurationError(f"{method} of your storage gives a list, not {type(given).__name__}")
+        return list(cast(Iterable[Any], given))
+
+    async def _length(self, *arguments: str) -> int:
+        given = await self._call("get_path_length", *arguments)
+        if not isinstance(given, int):
+            raise ConfigurationError(f"get_path_length of your storage gives a number, not {type(given).__name__}")
+        return given
 
     async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
         stored: list[Message] = []
@@ -169,7 +198,7 @@ class ForeignMessages:
         if message_id is None:
             _refuse("list the roots")
         await self._need(scope, message_id)
-        return [as_message(one) for one in await self._call("get_branches", message_id)]
+        return [as_message(one) for one in await self._list("get_branches", message_id)]
 
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         messages = await self._raw(scope, leaf_id)
@@ -193,19 +222,19 @@ class ForeignMessages:
         limit: int,
     ) -> PathPage:
         # The storage gives a path in one piece, and so does the only page.
-        view = await self.view(scope, leaf_id)
-        step = -1 if newest_first else 1
-        messages = view.messages[::step]
-        return PathPage(messages, view.tokens[::step], [len(message.sealed()[1]) for message in messages], None)
+        messages = (await self.path(scope, leaf_id))[:: -1 if newest_first else 1]
+        return PathPage(
+            messages, [self._count(one) for one in messages], [len(message.sealed()[1]) for message in messages], None
+        )
 
     async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
         if leaf_id is None:
-            return await self._call("get_path_length")
+            return await self._length()
         await self._need(scope, leaf_id)
-        return await self._call("get_path_length", leaf_id)
+        return await self._length(leaf_id)
 
     async def weigh(self, scope: Scope) -> Weight:
-        return Weight(sum((await self.view(scope, None)).tokens), None)
+        return Weight(sum(map(self._count, await self.path(scope, None))), None)
 
     async def add_overlay(
         self, scope: Scope, overlay: NewOverlay, *, unchanged: Unchanged | None = None
@@ -248,7 +277,7 @@ class ForeignMessages:
         return any(one not in now or now[one] != before.get(one) for one in unchanged.message_ids)
 
     async def overlays(self, scope: Scope) -> list[Compaction]:
-        return [_as_compaction(one) for one in await self._call("get_compactions")]
+        return [_as_compaction(one) for one in await self._list("get_compactions")]
 
     async def summaries(self, scope: Scope) -> list[str]:
         return [message.id for message in await self.path(scope, None) if is_summary_id(message.id)]
@@ -267,7 +296,7 @@ class ForeignMessages:
     async def search(self, where: Scope | Owner, query: Any, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         if only != SearchFilter():
             _refuse("filter a search")
-        found = await self._call("search_messages", query.text, limit)
+        found = await self._list("search_messages", query.text, limit)
         return [await self._as_result(one, rank) for rank, one in enumerate(found)]
 
     async def _as_result(self, found: object, rank: int) -> SearchResult:
@@ -281,8 +310,8 @@ class ForeignMessages:
                 "content": search_text(message.parts),
                 "created_at": message.created_at,
             }
-        fields = _Fields(cast(object, found))
-        at = fields.optional("created_at") or fields.optional("createdAt")
+        fields = _Fields(cast(object, found), _FOUND)
+        at = fields.optional("created_at", "createdAt")
         if not at:
             known = await self.get(Scope.of("default"), fields.text("id"))
             at = from_micros(0) if known is None else known.created_at
@@ -295,7 +324,7 @@ class ForeignMessages:
     async def _raw(self, scope: Scope, leaf_id: str | None) -> list[Message]:
         if leaf_id is not None:
             await self._need(scope, leaf_id)
-        given = await self._call("get_history") if leaf_id is None else await self._call("get_history", leaf_id)
+        given = await self._list("get_history", *(() if leaf_id is None else (leaf_id,)))
         return [as_message(one) for one in given]
 
     async def _need(self, scope: Scope, message_id: str) -> None:
@@ -371,15 +400,12 @@ def _as_compaction(given: object) -> Compaction:
     """Read what the storage keeps of a summary, under our names or in camel case."""
     if isinstance(given, Compaction):
         return given
-    fields = cast(Mapping[str, Any], given) if isinstance(given, Mapping) else vars(given)
-    try:
-        at = fields.get("created_at", fields.get("createdAt"))
-        return Compaction(
-            fields["id"],
-            fields["summary"],
-            fields["from_message_id"] if "from_message_id" in fields else fields["fromMessageId"],
-            fields["to_message_id"] if "to_message_id" in fields else fields["toMessageId"],
-            from_micros(parse_micros(at) if at else 0),
-        )
-    except KeyError as error:
-        raise ConfigurationError(f"get_compactions() gave a summary without {error}") from None
+    fields = _Fields(given, "get_compactions of your storage gives summaries with id, summary and their two ends")
+    at = fields.optional("created_at", "createdAt")
+    return Compaction(
+        fields.text("id"),
+        fields.text("summary"),
+        fields.text("from_message_id", "fromMessageId"),
+        fields.text("to_message_id", "toMessageId"),
+        from_micros(parse_micros(at) if at else 0),
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
+from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Scope
 from leafward.core.json import encode_text
 from leafward.core.prompt import render_prompt
@@ -19,6 +21,17 @@ _FINGERPRINT = "fingerprint"
 """Where a session remembers what a prompt that somebody else keeps was rendered from."""
 
 
+_GUESSES = 16
+
+
+class _Guess(NamedTuple):
+    """What an unfrozen prompt costs, after how many changes of the blocks, and how often that was asked."""
+
+    tokens: int
+    writes: int
+    asked: int
+
+
 class FrozenPrompt:
     """Renders the blocks of a session and keeps the result: in the handle, in the store, or with a user's provider."""
 
@@ -29,7 +42,11 @@ class FrozenPrompt:
         self._provider = _bound_provider(setup, scope, store)
         self._stored = setup.cached_prompt and self._provider is None and self._entries is not None
         self._frozen: Prompt | None = None
-        self._guess: int | None = None
+        self._guess: _Guess | None = None
+        if setup.cached_prompt and setup.prompt_provider is None and store is None:
+            raise ConfigurationError(
+                "a storage of your own keeps no prompt: give with_cached_prompt() a provider with get() and set(text)"
+            )
 
     async def freeze(self) -> str:
         """Return the frozen prompt; render it first if there is none."""
@@ -53,23 +70,22 @@ class FrozenPrompt:
         if self._provider is not None and await self._provider.get_or_none() is not None:
             await self.refresh()
 
-    def blocks_changed(self) -> None:
-        """Forget how long the prompt would be if it were rendered now."""
-        self._guess = None
-
-    async def tokens(self, stored: int | None) -> int:
+    async def tokens(self, stored: int | None, *, exact: bool = False) -> int:
         """Return what the prompt costs; `stored` is what the stored one does.
 
-        As long as nothing is frozen that is what freezing would give, rendered once and remembered.
+        As long as nothing is frozen that is what freezing would give, rendered now and then: after each change
+        through this handle and, for the sake of others who write, every so many times it is asked.
         """
         if self._frozen is not None:
             return self._frozen.tokens
         if self._stored and stored is not None:
             return stored
-        if self._guess is None:
-            found = await self._find()
-            self._guess = (found or await self._render()).tokens
-        return self._guess
+        guess = self._guess
+        if exact or guess is None or guess.writes != self._blocks.writes or guess.asked >= _GUESSES:
+            writes = self._blocks.writes
+            guess = _Guess((await self._find() or await self._render()).tokens, writes, 0)
+        self._guess = guess._replace(asked=guess.asked + 1)
+        return guess.tokens
 
     async def _find(self) -> Prompt | None:
         if self._stored and self._entries is not None:

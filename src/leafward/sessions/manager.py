@@ -14,10 +14,11 @@ from leafward.core.json import Plain
 from leafward.core.message import Message, assistant
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
-from leafward.core.tokens import count_tokens
-from leafward.sessions.conversation import MessageLike, check_size, known_id, make_draft
+from leafward.sessions.calling import in_thread
+from leafward.sessions.conversation import MessageLike, check_size, known_id
 from leafward.sessions.history import History, manager_tools
-from leafward.sessions.session import Session, session_with
+from leafward.sessions.providers import StoredContextProvider
+from leafward.sessions.session import Session, draft_of, session_with
 from leafward.sessions.setup import Configurable, ContextConfig, Setup
 from leafward.sessions.toolset import ToolSet
 from leafward.stores.contracts import SearchFilter, Store
@@ -66,6 +67,13 @@ class SessionManager(Configurable):
                 f"this manager has made sessions already, it is too late to set it up: call {advice} on a session"
                 if advice.startswith("add_context")
                 else f"this manager has made sessions already, it is too late to set it up: call {advice}"
+            )
+
+    def _check_prompt_provider(self, provider: object) -> None:
+        if not isinstance(provider, StoredContextProvider):
+            raise ConfigurationError(
+                "one provider cannot keep the prompts of many sessions apart: "
+                "leave it out, or set it on a session of its own"
             )
 
     def with_searchable_history(self, label: str) -> Self:
@@ -218,9 +226,7 @@ class SessionManager(Configurable):
             raise ValueError("a summary is a text that is not blank")
         scope = self._known(session_id)
         message = assistant(f"{CONTINUED}\n\n{summary}")
-        first = make_draft(
-            message, largest=self._store.max_message_bytes, count=self._setup.token_counter or count_tokens
-        )
+        first = draft_of(self.get_session(session_id), message)
         return await self._registry.split(scope, self._new_scope(None), None if name is None else _name(name), first)
 
     async def search(self, query: str, *, limit: int = 20) -> list[SearchResult]:
@@ -246,9 +252,7 @@ class SessionManager(Configurable):
             SessionExists: there is a session of that id; nothing was written.
             ValueError: `data` is not an exported session.
         """
-        archive = Archive.from_json(data)
-        for one in archive.messages:
-            check_size(*one.message.sealed(), self._store.max_message_bytes)
+        archive = await in_thread(_read_archive, data, self._store.max_message_bytes)
         scope = self._new_scope(archive.info.id if session_id is None else session_id)
         return await self._registry.restore(scope, archive)
 
@@ -273,6 +277,13 @@ class SessionManager(Configurable):
         if await self._registry.get(self._known(session_id)) is None:
             raise SessionNotFound(session_id)
         return self.get_session(session_id)
+
+
+def _read_archive(data: Mapping[str, Any], largest: int) -> Archive:
+    archive = Archive.from_json(data)
+    for one in archive.messages:
+        check_size(*one.message.sealed(), largest)
+    return archive
 
 
 def _name(name: object) -> str:

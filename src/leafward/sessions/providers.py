@@ -7,8 +7,8 @@ it can be written; with `load(key)` it is a collection of skills and `set` takes
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 from weakref import WeakValueDictionary
@@ -133,7 +133,7 @@ class StoredSearchProvider(_Stored):
     async def get(self) -> str | None:
         entries, shelf = self.where
         found = await entries.count(shelf)
-        return f"{found} {'entry' if found == 1 else 'entries'} indexed." if found else None
+        return f"{found} entries indexed." if found else None
 
     async def search(self, query: str) -> str | None:
         from leafward.core.query import parse_query
@@ -174,8 +174,9 @@ class Source:
         self.label = label
         self.provider = provider
         self._timeout = timeout
-        self._queues = _queues.setdefault(id(provider), _Queues())
         self._methods = find_methods(provider, f"the provider of block {label!r}")
+        self._queues = _queues.setdefault(id(_holder(provider, self._methods)), _Queues())
+        self._fixed = _fixed_text(provider)
         self._begun = "init" not in self._methods
         self._beginning = Turns()
 
@@ -201,15 +202,15 @@ class Source:
     def writable(self) -> bool:
         return "set" in self._methods
 
-    def changing(self) -> asyncio.Lock:
+    def changing(self) -> AbstractAsyncContextManager[None]:
         """Return what to hold from reading the content to writing what follows from it."""
-        return self._queues.changes.lock()
+        return self._queues.changes.alone()
 
     async def get(self) -> str:
-        return await self._text("get") or ""
+        return await self.get_or_none() or ""
 
     async def get_or_none(self) -> str | None:
-        return await self._text("get")
+        return await self._text("get") if self._fixed is None else self._fixed
 
     async def load(self, key: str) -> str | None:
         return await self._text("load", key)
@@ -230,7 +231,7 @@ class Source:
 
     async def _call(self, method: str, *arguments: str | None) -> object:
         if not self._begun:
-            async with self._beginning.lock():
+            async with self._beginning.alone():
                 if not self._begun:
                     await self._run("init", self.label)
                     self._begun = True
@@ -249,6 +250,17 @@ class Source:
             raise ContextError(
                 f"the provider of block {self.label!r} failed in {method}(): {type(error).__name__}: {error}"
             ) from error
+
+
+def _holder(provider: object, methods: Mapping[str, Callable[..., Any]]) -> object:
+    """Return what stands behind a provider: mappings made anew for each handle may share one."""
+    return getattr(methods["get"], "__self__", methods["get"]) if isinstance(provider, Mapping) else provider
+
+
+def _fixed_text(provider: object) -> str | None:
+    if isinstance(provider, StaticContext):
+        return provider.text
+    return provider if isinstance(provider, str) else None
 
 
 def find_methods(provider: object, what: str) -> dict[str, Callable[..., Any]]:

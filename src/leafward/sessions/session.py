@@ -8,15 +8,14 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from leafward.core.errors import ConfigurationError
-from leafward.core.ids import RESERVED_PREFIX, Scope, new_id, refusal
+from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.message import Message
 from leafward.core.skills import find_loads
-from leafward.core.times import now_micros
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.sessions.conversation import Conversation, known_id, optional_id
 from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, NewOverlay, Store
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, Store
 
 if TYPE_CHECKING:
     from leafward.core.overlays import Compaction
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from leafward.sessions.foreign import SessionProvider
     from leafward.sessions.freezing import FrozenPrompt
     from leafward.sessions.toolset import ToolSet
+    from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
 
 
@@ -211,10 +211,7 @@ class Session(Conversation, Configurable):
             BlockNotFound: there is no block of that label.
             ContextError: the block is read-only or keyed, the content exceeds its limit, or its provider failed.
         """
-        parts = self._ready()
-        block = await parts.blocks.replace(label, content)
-        parts.prompt.blocks_changed()
-        return block
+        return await self._ready().blocks.replace(label, content)
 
     async def append_context_block(self, label: str, content: str) -> ContextBlock:
         """Write more at the end of a block, on a new line; others who write at the same time lose nothing.
@@ -222,10 +219,7 @@ class Session(Conversation, Configurable):
         Raises:
             BlockNotFound, ContextError: as `replace_context_block`.
         """
-        parts = self._ready()
-        block = await parts.blocks.append(label, content)
-        parts.prompt.blocks_changed()
-        return block
+        return await self._ready().blocks.append(label, content)
 
     async def add_context(self, label: str, **options: Any) -> ContextBlock:
         """Add a block to a session in use; options are those of `with_context`. A frozen prompt stays as it is.
@@ -245,14 +239,12 @@ class Session(Conversation, Configurable):
         except BaseException:
             parts.blocks.remove(label)
             raise
-        parts.prompt.blocks_changed()
         assert block is not None
         return block
 
     async def remove_context(self, label: str) -> bool:
         """Take a block away, False when there is none; what it stored stays, and so does a frozen prompt."""
         parts = self._ready()
-        parts.prompt.blocks_changed()
         removed = parts.blocks.remove(label)
         if removed and self._store is not None:
             for loaded, key in await self._store.entries.skills(self._scope):
@@ -344,13 +336,11 @@ class Session(Conversation, Configurable):
         parts = self._ready()
         if not isinstance(summary, str) or not summary.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError("a summary is a text that is not blank")
-        from leafward.core.overlays import summary_message
+        from leafward.sessions.compacting import new_overlay
 
-        overlay_id, at = new_id(), now_micros()
-        message, _ = summary_message(overlay_id, summary, at).sealed()
-        overlay = NewOverlay(
-            overlay_id, message.text, self._count(message), at, known_id(from_message_id), known_id(to_message_id)
-        )
+        overlay = new_overlay(summary, known_id(from_message_id), known_id(to_message_id), self._count)
+        if len(overlay.summary.encode()) > self._largest():
+            raise ValueError(f"a summary takes {self._largest():,} bytes at most")
         made = await parts.messages.add_overlay(self._scope, overlay)
         assert made is not None
         await parts.prompt.renew()
@@ -378,8 +368,12 @@ class Session(Conversation, Configurable):
     async def estimate_tokens(self) -> int:
         """Return the tokens of the prompt and the visible history, from counts made when messages were stored."""
         weight = await self._use().weigh(self._scope)
-        self._ready().prompt.blocks_changed()
-        return weight.window + await self._ready().prompt.tokens(weight.prompt)
+        return weight.window + await self._ready().prompt.tokens(weight.prompt, exact=True)
+
+
+def draft_of(session: Session, message: Message) -> Draft:
+    """Return a message as the session's store takes it, counted as the session counts."""
+    return session._draft(message)  # pyright: ignore[reportPrivateUsage]
 
 
 def session_with(setup: Setup, store: Store, scope: Scope) -> Session:

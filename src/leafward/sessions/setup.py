@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import TIMEOUT_S
+from leafward.sessions.calling import TIMEOUT_S, is_async
 from leafward.sessions.providers import Source, StaticContext, StoredContextProvider, find_methods
 
 CompactFunction = Callable[..., Any]
@@ -127,13 +127,21 @@ class Configurable:
         return self
 
     def with_cached_prompt(self, provider: object = None) -> Self:
-        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`."""
+        """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`.
+
+        Raises:
+            ConfigurationError: the provider lacks one of them, or would mix the prompts of a manager's sessions.
+        """
         self._check_unused("with_cached_prompt() before it")
-        if provider is not None and "set" not in find_methods(provider, "the provider of the cached prompt"):
-            raise ConfigurationError("the provider of the cached prompt needs get() and set(text)")
+        if provider is not None:
+            self._check_prompt_provider(provider)
         self._setup.cached_prompt = True
         self._setup.prompt_provider = provider
         return self
+
+    def _check_prompt_provider(self, provider: object) -> None:
+        if "set" not in find_methods(provider, "the provider of the cached prompt"):
+            raise ConfigurationError("the provider of the cached prompt needs get() and set(text)")
 
     def on_compaction(self, fn: CompactFunction) -> Self:
         """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
@@ -162,8 +170,8 @@ class Configurable:
         return self
 
     def _set_counter(self, counter: TokenCounter) -> None:
-        if not callable(counter):
-            raise ConfigurationError(f"token_counter takes a function, not {counter!r}")
+        if not callable(counter) or is_async(counter):
+            raise ConfigurationError(f"token_counter takes a plain function of a message, not {counter!r}")
         self._setup.token_counter = counter
 
     def _apply(

@@ -48,9 +48,9 @@ def create_compact_function(
         ConfigurationError: an option is wrong; from the function: `summarize` answered something else than text.
     """
     if not callable(summarize):
-        raise ConfigurationError(f"summarize is a function from a prompt to a summary, not {_named(summarize)}")
+        raise ConfigurationError(f"summarize is a function from a prompt to a summary, not {type(summarize).__name__}")
     if token_counter is not None and (not callable(token_counter) or is_async(token_counter)):
-        raise ConfigurationError(f"token_counter is a plain function of a message, not {_named(token_counter)}")
+        raise ConfigurationError(f"token_counter is a plain function of a message, not {type(token_counter).__name__}")
     limits = _Limits(protect_head, tail_token_budget, min_tail_messages)
 
     async def compact(
@@ -111,10 +111,5 @@ async def _answer(summarize: Summarizer, prompt: str) -> str:
     if answer is None:
         return ""
     if not isinstance(answer, str):
-        raise ConfigurationError(f"summarize answers with the summary's text, not {_named(answer)}")
+        raise ConfigurationError(f"summarize answers with the summary's text, not {type(answer).__name__}")
     return answer
-
-
-def _named(value: object) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Awaitable, Callable
 
 from leafward.stores.entries import NAMES, EntryIndex, Shelf
 
 LONGEST = 60
+Load = Callable[[str], Awaitable[str | None]]
+_NOBODY = "nobody"
+_HASHED = 10_000
+"""Characters of a text that are hashed one by one, which takes a while for each."""
 _RUNS = re.compile("[^a-z0-9]+")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -20,7 +25,9 @@ def slug(text: str) -> str:
 
 
 def fnv(text: str) -> str:
-    """Return the 32-bit FNV-1a hash of a text's UTF-16 units, in base 36."""
+    """Return the 32-bit FNV-1a hash of a text's UTF-16 units, in base 36; of a long text, that of its digest."""
+    if len(text) > _HASHED:
+        text = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     number = 0x811C9DC5
     units = text.encode("utf-16-le", "surrogatepass")
     for index in range(0, len(units), 2):
@@ -48,20 +55,34 @@ class Titles:
         self._label = shelf.label
         self._known: dict[str, str] = {}
 
-    async def key_for(self, title: str | None, content: str) -> str:
-        """Return the key of a title: always the same one, and no other title's."""
+    async def key_for(self, title: str | None, content: str, load: Load | None = None) -> str:
+        """Return the key of a title: always the same one, and no other title's.
+
+        With `load`, a key under which there is something that no title claimed is nobody's to take.
+        """
         wanted = wanted_key(title, content)
         named = f"title {title}" if title else f"text {content}"
         digest = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()
+        if load is not None and await self._owner_of(wanted) is None and await load(wanted) is not None:
+            await self._claim(wanted, _NOBODY)
         # A title may be made to look like another's way out, so that one is claimed too.
         for key in (wanted, f"{wanted}-{digest[:16]}"):
             if await self._claim(key, digest) == digest:
                 return key
         return f"{wanted}-{digest}"
 
+    async def _owner_of(self, key: str) -> str | None:
+        if self._entries is None:
+            return self._known.get(key)
+        entry = await self._entries.get(self._shelf, self._name_of(key))
+        return None if entry is None else entry.content
+
     async def _claim(self, key: str, digest: str) -> str | None:
         """Let the first title have a key; return whose it is."""
         if self._entries is None:
             return self._known.setdefault(key, digest)
-        # A key has no slash, so the last one parts it from the label.
-        return await self._entries.edit(self._shelf, f"{self._label}/{key}", lambda old: old or digest)
+        return await self._entries.edit(self._shelf, self._name_of(key), lambda old: old or digest)
+
+    def _name_of(self, key: str) -> str:
+        # Only a digest: this outlives the session where the block does, and no word of it may.
+        return hashlib.sha256(f"{self._label}/{key}".encode("utf-8", "surrogatepass")).hexdigest()

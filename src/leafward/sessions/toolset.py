@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from leafward.core.errors import LeafwardError, StoreError
 from leafward.core.json import DecodeError, decode
+from leafward.core.transcript import shortened
 
 Execute = Callable[[dict[str, Any]], Awaitable[str]]
+
+ANSWER_CHARACTERS = 20_000
+"""How much text a tool of ours answers with, about; a skill is given whole."""
+SEPARATOR = "\n\n---\n\n"
+"""What stands between messages, and between results of a search."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
@@ -19,6 +26,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
 }
+_ESCAPES = re.compile(r"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-F]\w\w)|.)", re.DOTALL)
+"""The escapes in JSON text; the group is half of a surrogate pair without the other half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class Tool:
     description: str
     input_schema: dict[str, Any]
     execute: Execute
+    checked_by: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    """What arguments are checked by where `execute` says better than the schema what is wrong with them."""
 
 
 class ToolSet(Mapping[str, Tool]):
@@ -68,7 +79,7 @@ class ToolSet(Mapping[str, Tool]):
         if tool is None:
             known = ", ".join(self._tools) or "none"
             return f"Error: there is no tool {name!r}. Call one of: {known}."
-        return await answer(tool.input_schema, tool.execute, arguments)
+        return await answer(tool.checked_by or tool.input_schema, tool.execute, arguments)
 
     def to_openai(self) -> list[Any]:
         """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
@@ -88,27 +99,64 @@ class ToolSet(Mapping[str, Tool]):
         ]
 
 
-def make_tool(name: str, description: str, input_schema: dict[str, Any], work: Execute) -> Tool:
-    """Return a tool of ours, whose `execute` checks its arguments and answers mistakes in words."""
+def object_schema(properties: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of arguments by name, and of no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def count_fitting(texts: Iterable[str]) -> int:
+    """Return how many of the texts, from the first on, fit into one answer."""
+    count, size = 0, 0
+    for text in texts:
+        size += len(text) + len(SEPARATOR)
+        if size > ANSWER_CHARACTERS:
+            break
+        count += 1
+    return count
+
+
+def make_tool(
+    name: str, description: str, input_schema: dict[str, Any], work: Execute, *, chosen: Sequence[str] = ()
+) -> Tool:
+    """Return a tool of ours, whose `execute` checks its arguments and answers mistakes in words.
+
+    Of the arguments in `chosen`, `work` itself checks whether they are among those offered.
+    """
+    properties: dict[str, dict[str, Any]] = dict(input_schema["properties"])
+    for argument in chosen:
+        properties[argument] = {key: value for key, value in properties[argument].items() if key != "enum"}
+    checked_by = {**input_schema, "properties": properties}
 
     async def execute(arguments: dict[str, Any]) -> str:
-        return await answer(input_schema, work, arguments)
+        return await answer(checked_by, work, arguments)
 
-    return Tool(name, description, input_schema, execute)
+    return Tool(name, description, input_schema, execute, checked_by)
 
 
 async def answer(schema: Mapping[str, Any], work: Execute, arguments: object) -> str:
     """Run `work` on arguments that fit the schema; otherwise, or when it refuses them, say so to the model."""
-    given = _parsed(arguments)
-    mistake = given if isinstance(given, str) else find_mistake(schema, given)
+    parsed = _parsed(arguments)
+    if isinstance(parsed, str):
+        return _told(parsed)
+    given = _without_nulls(schema, parsed)
+    mistake = find_mistake(schema, given)
     if mistake is not None:
-        return f"Error: {mistake}"
+        return _told(mistake)
     try:
-        return await work(cast(dict[str, Any], given))
+        return await work(given)
     except StoreError:
         raise
     except LeafwardError as error:
-        return f"Error: {error}"
+        return _told(str(error))
+
+
+def _told(mistake: str) -> str:
+    return f"Error: {shortened(mistake, ANSWER_CHARACTERS)}"
 
 
 def _parsed(arguments: object) -> dict[str, Any] | str:
@@ -118,11 +166,54 @@ def _parsed(arguments: object) -> dict[str, Any] | str:
     if isinstance(arguments, (str, bytes)):
         try:
             arguments = decode(arguments)
-        except DecodeError as error:
-            return f"the arguments are not valid JSON ({error}). Send one JSON object."
+        except RecursionError:
+            return "the arguments nest values too deeply. Send one JSON object that is no deeper than the schema."
+        except (DecodeError, UnicodeError) as error:
+            return _why_not_json(arguments, error)
     if not isinstance(arguments, Mapping):
         return f"the arguments are {_kind(arguments)}, not an object. Send one JSON object."
     return dict(cast(Mapping[str, Any], arguments))
+
+
+def _why_not_json(text: str | bytes, error: Exception) -> str:
+    half = _find_half_pair(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+    if half is None:
+        return f"the arguments are not valid JSON ({error}). Send one JSON object."
+    return (
+        f"the arguments hold {half}, which is half of a character (a surrogate without its pair). "
+        "Write the character itself, or leave it out."
+    )
+
+
+def _find_half_pair(text: str) -> str | None:
+    """Return a surrogate that has lost its pair as a model can find it, if the text has one."""
+    for one in text:
+        if "\ud800" <= one <= "\udfff":
+            return f"\\u{ord(one):04x}"
+    halves = (found.group(1) for found in _ESCAPES.finditer(text))
+    return next((f"\\{half}" for half in halves if half), None)
+
+
+def _without_nulls(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out each optional argument that is null and may not be: so models write what they leave out."""
+    properties: dict[str, dict[str, Any]] = schema.get("properties", {})
+    required = schema.get("required", ())
+    kept: dict[str, Any] = {}
+    for name, value in given.items():
+        wanted = properties.get(name)
+        if wanted is None:
+            kept[name] = value
+        elif value is not None or name in required or _may_be_null(wanted):
+            nested = isinstance(value, Mapping) and "properties" in wanted
+            kept[name] = _without_nulls(wanted, cast(Mapping[str, Any], value)) if nested else value
+    return kept
+
+
+def _may_be_null(schema: Mapping[str, Any]) -> bool:
+    wanted = schema.get("type")
+    if isinstance(wanted, str) and wanted in _TYPES:
+        return False
+    return None in schema.get("enum", (None,))
 
 
 def find_mistake(schema: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:

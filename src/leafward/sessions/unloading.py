@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
+from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message
 from leafward.core.skills import find_unloaded, holds_unloading
@@ -19,9 +20,10 @@ async def reclaim_unloaded(
     """Hide the texts of skills that a stored call unloaded: such a call is often stored after it ran."""
     if not any(holds_unloading(message) for message in messages):
         return
-    found = find_unloaded(await storage.path(scope, messages[-1].id), count)
-    if found:
-        await storage.reclaim(scope, found)
+    with suppress(MessageNotFound):  # Stored, and deleted since by somebody else.
+        found = find_unloaded(await storage.path(scope, messages[-1].id), count)
+        if found:
+            await storage.reclaim(scope, found)
 
 
 async def shown_anywhere(conversation: Conversation) -> list[Message]:

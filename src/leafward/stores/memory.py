@@ -19,7 +19,7 @@ from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Sea
 from leafward.stores.guard import Guard
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
-from leafward.stores.sql import reads, registry, remains, scanning, schema
+from leafward.stores.sql import reads, registry, remains, scanning, schema, statements
 from leafward.stores.sql.context import SqlEntries
 from leafward.stores.sql.messages import SqlMessages
 from leafward.stores.sql.operations import Operation, SessionRow, find_session, run_steps
@@ -29,9 +29,12 @@ from leafward.stores.urls import without_secrets
 T = TypeVar("T")
 
 DISCARDED = "SELECT tree_no FROM {p}tree WHERE discarded = 1"
-DROP_TREE = tuple(
-    f"DELETE FROM {{p}}{table} WHERE tree_no = ?"
-    for table in ("message", "label", "overlay", "reclaimed", "lane", "tree")
+DROP_MESSAGES = "DELETE FROM {p}message WHERE tree_no = ?"
+DISCARDED_SHELVES = "SELECT shelf_no FROM {p}shelf WHERE session_no < 0"
+DROP_SHELF = (
+    "DELETE FROM {p}entry_word WHERE shelf_no = ?",
+    "DELETE FROM {p}entry WHERE shelf_no = ?",
+    statements.DROP_SHELF,
 )
 
 
@@ -129,8 +132,11 @@ def _erase(scope: Scope) -> Operation[list[str] | None]:
 
 def _drop_discarded() -> Operation[None]:
     for (tree_no,) in (yield DISCARDED, ()):
-        for statement in DROP_TREE:
+        for statement in (DROP_MESSAGES, *statements.DROP_TREE):
             yield statement, (tree_no,)
+    for (shelf_no,) in (yield DISCARDED_SHELVES, ()):
+        for statement in DROP_SHELF:
+            yield statement, (shelf_no,)
 
 
 _named: dict[str, MemoryData] = {}

@@ -64,7 +64,7 @@ class TestContextBlocks:
         await tools.call("set_context", {"label": "knowledge", "content": "Releases go out on Fridays."})
 
         assert "Fridays" in await tools.call("search_context", {"label": "knowledge", "query": "release friday"})
-        assert "1 entry indexed." in await session.freeze_system_prompt()
+        assert "1 entries indexed." in await session.freeze_system_prompt()
 
     async def test_blocks_come_and_go_and_the_frozen_prompt_follows_a_refresh(self, store: Store) -> None:
         session = Session.create(store).with_cached_prompt()

@@ -11,12 +11,13 @@ from leafward.core.message import Message
 from leafward.core.overlays import on_path
 from leafward.core.parent import ParentId
 from leafward.core.skills import Reclaimed
+from leafward.core.text import analyzer_version
 from leafward.core.times import now_micros, to_micros
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Entry
 from leafward.stores.registry import Origin
 from leafward.stores.sql import statements as sql
-from leafward.stores.sql.entries import copy_context, put
+from leafward.stores.sql.entries import MOST_WORDS, UNCUT, copy_context, put
 from leafward.stores.sql.operations import Indexing, Operation, SessionRow, find_place, find_session, walk
 from leafward.stores.sql.overlays import add_notices, spans
 from leafward.stores.sql.registry import need_session, new_session, read_info
@@ -142,10 +143,13 @@ def restore(indexing: Indexing, scope: Scope, archive: Archive) -> Operation[Ses
 
 def _restore_context(session: SessionRow, archive: Archive) -> Operation[None]:
     shelves: dict[str, int] = {}
+    words = 0
     for label, key, content, description, searchable in archive.entries:
         if label not in shelves:
             shelves[label] = (yield sql.ADD_SHELF, (session.owner_no, session.session_no, label))[0][0]
-        yield from put(shelves[label], None, Entry(key, content, description), searchable)
+        analyzer = UNCUT if words >= MOST_WORDS else analyzer_version()
+        entry = Entry(key, content, description)
+        words += yield from put(shelves[label], None, entry, analyzer if searchable else None)
     for label, key in archive.skills:
         yield sql.ADD_SKILL, (session.session_no, label, key)
     if archive.prompt is not None:

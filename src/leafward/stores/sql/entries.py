@@ -24,6 +24,10 @@ from leafward.stores.sql.overlays import add_notices
 
 SHARED = 0
 """The session number of shelves that all sessions of an owner share; no session has it."""
+UNCUT = ""
+"""In place of the version of the word cutter: the words have yet to be cut, and searches read the text itself."""
+MOST_WORDS = 16_000
+"""Words, of some two hundred entries, that are written at once; those of a larger shelf are cut later, bit by bit."""
 
 
 def get(shelf: Shelf, key: str) -> Operation[Entry | None]:
@@ -37,35 +41,46 @@ def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchab
     rows = [] if shelf_no is None else (yield sql.GET_ENTRY, (shelf_no, key))
     entry_no, content, described, analyzer = rows[0] if rows else (None, None, None, None)
     wanted = change(content)
-    if wanted == content and (wanted is None or (description in (None, described) and searchable == bool(analyzer))):
+    if wanted == content and (
+        wanted is None or (description in (None, described) and searchable == (analyzer is not None))
+    ):
         return wanted
     session = yield from find_or_create(shelf.scope)
     if shelf_no is None:
         shelf_no = (
             yield sql.ADD_SHELF, (session.owner_no, SHARED if shelf.shared else session.session_no, shelf.label)
         )[0][0]
-    if entry_no is not None and analyzer is not None:
-        yield sql.DROP_WORDS, (entry_no,)
+    if analyzer and entry_no is not None and content is not None:
+        yield from _drop_words(shelf_no, entry_no, content, analyzer)
     if wanted is None:
         yield sql.DROP_ENTRY, (entry_no,)
     else:
-        yield from put(
-            shelf_no, entry_no, Entry(key, wanted, described if description is None else description), searchable
-        )
+        entry = Entry(key, wanted, described if description is None else description)
+        yield from put(shelf_no, entry_no, entry, analyzer_version() if searchable else None)
     yield from record(session, "context", [])
     return wanted
 
 
-def put(shelf_no: int, entry_no: int | None, entry: Entry, searchable: bool) -> Operation[None]:
-    """Write an entry, and the words it is found by."""
-    values = now_micros(), analyzer_version() if searchable else None, entry.description, entry.content
+def put(shelf_no: int, entry_no: int | None, entry: Entry, analyzer: str | None) -> Operation[int]:
+    """Write an entry, and the words it is found by unless it has no `analyzer` or is `UNCUT`; tell how many."""
+    values = now_micros(), analyzer, entry.description, entry.content
     if entry_no is None:
         entry_no = (yield sql.ADD_ENTRY, (shelf_no, entry.key, *values))[0][0]
     else:
         yield sql.CHANGE_ENTRY, (*values, entry_no)
-    if searchable:
-        for word in sorted(index_tokens(entry.content)):
-            yield sql.ADD_WORD, (shelf_no, word, entry_no)
+    words = sorted(index_tokens(entry.content)) if analyzer else []
+    for word in words:
+        yield sql.ADD_WORD, (shelf_no, word, entry_no)
+    return len(words)
+
+
+def _drop_words(shelf_no: int, entry_no: int, content: str, analyzer: str) -> Operation[None]:
+    # An index by entry would be as large as the table, and its pages all over the file; the text tells its words.
+    if analyzer == analyzer_version():
+        for word in sorted(index_tokens(content)):
+            yield sql.DROP_WORD, (shelf_no, word, entry_no)
+    else:
+        yield sql.DROP_WORDS, (shelf_no, entry_no)
 
 
 def count(shelf: Shelf) -> Operation[int]:
@@ -161,10 +176,8 @@ def keep_prompt(scope: Scope, given: Prompt, replace: bool) -> Operation[Prompt]
 
 
 def drop_context(owner_no: int, session_no: int) -> Operation[None]:
-    """Remove all that is a session's own."""
-    for shelf_no, _ in (yield sql.LIST_SHELVES, (owner_no, session_no)):
-        for statement in (sql.DROP_SHELF_WORDS, sql.DROP_ENTRIES, sql.DROP_SHELF):
-            yield statement, (shelf_no,)
+    """Remove all that is a session's own; its shelves are discarded, and whoever runs this empties them."""
+    yield sql.DISCARD_SHELVES, (owner_no, session_no)
     for statement in (sql.DROP_SKILLS, sql.DROP_PROMPT):
         yield statement, (session_no,)
 
@@ -173,6 +186,9 @@ def copy_context(owner_no: int, source_no: int, target_no: int) -> Operation[Non
     """Copy a session's own blocks, entries and loaded skills; not its prompt."""
     for shelf_no, label in (yield sql.LIST_SHELVES, (owner_no, source_no)):
         copy = (yield sql.ADD_SHELF, (owner_no, target_no, label))[0][0]
-        yield sql.COPY_ENTRIES, (copy, shelf_no)
-        yield sql.COPY_WORDS, (copy, shelf_no)
+        if (yield sql.HAS_MORE_WORDS, (shelf_no, MOST_WORDS)):
+            yield sql.COPY_ENTRIES_UNCUT, (copy, shelf_no)
+        else:
+            yield sql.COPY_ENTRIES, (copy, shelf_no)
+            yield sql.COPY_WORDS, (copy, shelf_no)
     yield sql.COPY_SKILLS, (target_no, source_no)

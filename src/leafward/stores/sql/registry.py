@@ -93,7 +93,7 @@ def add_usage(scope: Scope, input_tokens: int, output_tokens: int, cost: float) 
 
 
 def delete(scope: Scope) -> Operation[int | None]:
-    """Remove a session; return the number of its tree, which is then removed in slices, or `None`."""
+    """Remove a session; return the number of its tree, which like its shelves is then removed in slices, or `None`."""
     session = yield from find_session(scope)
     if session is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from leafward.stores.entries import NAMES
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import SHARED
 from leafward.stores.sql.operations import Operation, SessionRow
@@ -42,5 +43,8 @@ def _reach(start: str, following: Callable[[str], Iterable[str]]) -> list[str]:
 
 def _shared(session: SessionRow) -> Operation[list[str]]:
     shelves = yield sql.LIST_SHELVES, (session.owner_no, SHARED)
-    labels = [repr(label) for _, label in shelves if label]
-    return [f"the blocks that all sessions of this user share: {', '.join(labels)}"] if labels else []
+    labels = [repr(label) for _, label in shelves if label != NAMES]
+    left = [f"the blocks that all sessions of this user share: {', '.join(labels)}"] if labels else []
+    if len(labels) < len(shelves):
+        left.append("what the sessions of this user wrote to providers of your own")
+    return left

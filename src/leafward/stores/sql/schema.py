@@ -132,6 +132,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             label TEXT NOT NULL,
             UNIQUE (owner_no, session_no, label)
         )""",
+        "CREATE INDEX {p}shelf_discarded ON {p}shelf (shelf_no) WHERE session_no < 0",
         """
         CREATE TABLE {p}entry (
             entry_no INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -144,6 +145,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             UNIQUE (shelf_no, entry_key)
         )""",
         "CREATE INDEX {p}entry_analyzer ON {p}entry (shelf_no, analyzer)",
+        "CREATE INDEX {p}entry_uncut ON {p}entry (entry_no) WHERE analyzer = ''",
         """
         CREATE TABLE {p}entry_word (
             shelf_no INTEGER NOT NULL,
@@ -151,7 +153,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             entry_no INTEGER NOT NULL,
             PRIMARY KEY (shelf_no, word, entry_no)
         ) WITHOUT ROWID""",
-        "CREATE INDEX {p}entry_word_entry ON {p}entry_word (entry_no)",
     ),
 )
 

@@ -25,8 +25,6 @@ ADD_SESSION = """
 
 MOVE_SESSION = "UPDATE {p}session SET leaf = ?, version = ?, window_tokens = ?, updated_at = ? WHERE session_no = ?"
 
-KEEP_WINDOW = "UPDATE {p}session SET window_tokens = ? WHERE session_no = ?"
-
 COUNT_OVERLAYS = "UPDATE {p}session SET overlays = ? WHERE session_no = ?"
 
 COUNT_RECLAIMED = "UPDATE {p}session SET reclaimed = ? WHERE session_no = ?"
@@ -34,6 +32,15 @@ COUNT_RECLAIMED = "UPDATE {p}session SET reclaimed = ? WHERE session_no = ?"
 REPLACE_TREE = "UPDATE {p}session SET tree_no = ?, overlays = 0, reclaimed = 0 WHERE session_no = ?"
 
 DISCARD_TREE = "UPDATE {p}tree SET discarded = 1 WHERE tree_no = ?"
+
+# What is left of a tree when its messages are gone.
+DROP_TREE = (
+    "DELETE FROM {p}label WHERE tree_no = ?",
+    "DELETE FROM {p}overlay WHERE tree_no = ?",
+    "DELETE FROM {p}reclaimed WHERE tree_no = ?",
+    "DELETE FROM {p}lane WHERE tree_no = ?",
+    "DELETE FROM {p}tree WHERE tree_no = ?",
+)
 
 # Lanes.
 
@@ -169,8 +176,6 @@ DROP_SKILL = "DELETE FROM {p}skill WHERE session_no = ? AND label = ? AND skill_
 
 DROP_SKILLS = "DELETE FROM {p}skill WHERE session_no = ?"
 
-COUNT_THE_RECLAIMED = "SELECT count(*) FROM {p}reclaimed WHERE tree_no = ?"
-
 HAS_RECLAIMED = "SELECT 1 FROM {p}reclaimed WHERE place = ? AND call_id = ?"
 
 ADD_RECLAIMED = "INSERT INTO {p}reclaimed (place, call_id, tree_no, notice) VALUES (?, ?, ?, ?)"
@@ -194,13 +199,15 @@ SET_PROMPT = """
 
 DROP_PROMPT = "DELETE FROM {p}prompt WHERE session_no = ?"
 
-# Stored context. A shelf of session number 0 is shared by all sessions of its owner.
+# Stored context. A shelf of session number 0 is shared by all sessions of its owner; one below 0 is discarded.
 
 GET_SHELF = "SELECT shelf_no FROM {p}shelf WHERE owner_no = ? AND session_no = ? AND label = ?"
 
 ADD_SHELF = "INSERT INTO {p}shelf (owner_no, session_no, label) VALUES (?, ?, ?) RETURNING shelf_no"
 
 LIST_SHELVES = "SELECT shelf_no, label FROM {p}shelf WHERE owner_no = ? AND session_no = ? ORDER BY label"
+
+DISCARD_SHELVES = "UPDATE {p}shelf SET session_no = -session_no WHERE owner_no = ? AND session_no = ?"
 
 DROP_SHELF = "DELETE FROM {p}shelf WHERE shelf_no = ?"
 
@@ -215,8 +222,6 @@ CHANGE_ENTRY = """
 
 DROP_ENTRY = "DELETE FROM {p}entry WHERE entry_no = ?"
 
-DROP_ENTRIES = "DELETE FROM {p}entry WHERE shelf_no = ?"
-
 COUNT_ENTRIES = "SELECT count(*) FROM {p}entry WHERE shelf_no = ?"
 
 LIST_ENTRIES = """
@@ -224,9 +229,12 @@ LIST_ENTRIES = """
 
 ADD_WORD = "INSERT INTO {p}entry_word (shelf_no, word, entry_no) VALUES (?, ?, ?)"
 
-DROP_WORDS = "DELETE FROM {p}entry_word WHERE entry_no = ?"
+DROP_WORD = "DELETE FROM {p}entry_word WHERE shelf_no = ? AND word = ? AND entry_no = ?"
 
-DROP_SHELF_WORDS = "DELETE FROM {p}entry_word WHERE shelf_no = ?"
+# Looks at every word of the shelf.
+DROP_WORDS = "DELETE FROM {p}entry_word WHERE shelf_no = ? AND entry_no = ?"
+
+HAS_MORE_WORDS = "SELECT 1 FROM {p}entry_word WHERE shelf_no = ? LIMIT 1 OFFSET ?"
 
 WITH_WORD = "SELECT entry_no FROM {p}entry_word WHERE shelf_no = ? AND word = ?"
 
@@ -301,12 +309,17 @@ COPY_ENTRIES = """
     INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
     SELECT ?, entry_key, updated_at, analyzer, description, content FROM {p}entry WHERE shelf_no = ?"""
 
+COPY_ENTRIES_UNCUT = """
+    INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
+    SELECT ?, entry_key, updated_at, CASE WHEN analyzer IS NULL THEN NULL ELSE '' END, description, content
+    FROM {p}entry WHERE shelf_no = ?"""
+
 COPY_WORDS = """
     INSERT INTO {p}entry_word (shelf_no, word, entry_no)
     SELECT new.shelf_no, w.word, new.entry_no
-    FROM {p}entry old JOIN {p}entry_word w ON w.entry_no = old.entry_no
+    FROM {p}entry_word w JOIN {p}entry old ON old.entry_no = w.entry_no
         JOIN {p}entry new ON new.entry_key = old.entry_key AND new.shelf_no = ?
-    WHERE old.shelf_no = ?"""
+    WHERE w.shelf_no = ?"""
 
 MARK_REMOVED = "UPDATE {p}lane SET removed = ? WHERE lane_no = ?"
 

@@ -68,15 +68,19 @@ class SqliteRunner:
             begun = await self._writer.run(lambda connection: self._begin_erasure(connection, scope))
         finally:
             self._signals.notify(scope)
-        if begun is None:
-            return ErasureReport(scope.session_id, False, [])
         elsewhere, scrubbing = begun
+        if scrubbing is None:
+            return ErasureReport(scope.session_id, False, [])
         await self._writer.work_until(lambda: scrubbing.over)
         if scrubbing.failure is not None:
             raise self._database.explain(scrubbing.failure) from scrubbing.failure
-        return ErasureReport(scope.session_id, True, [*elsewhere, *scrubbing.not_reached])
+        erased = elsewhere is not None
+        return ErasureReport(scope.session_id, erased, [*(elsewhere or []), *scrubbing.not_reached])
 
-    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str], Pass] | None:
+    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
         elsewhere = self._database.run(connection, erase.begin(scope))
+        if elsewhere is None and self._database.run(connection, erase.found_mark()) is None:
+            return None, None
+        # Without such a session, an erasure that was begun and killed is finished: perhaps it was of this one.
         # Asked for on the writer's thread: whoever waits may be cancelled, and what was begun is finished all the same.
-        return None if elsewhere is None else (elsewhere, self._scrubber.ask())
+        return elsewhere, self._scrubber.ask()

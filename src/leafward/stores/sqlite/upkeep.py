@@ -1,4 +1,4 @@
-"""What the writer does when nobody waits: indexing, purging, checkpoints, the rest of an erasure."""
+"""What the writer does when nobody waits: indexing, purging, cutting words, checkpoints, the rest of an erasure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from leafward.stores.sql.operations import Operation
-from leafward.stores.sqlite import erase, index, purge
+from leafward.stores.sqlite import erase, index, purge, uncut
 from leafward.stores.sqlite.connection import BUSY_TIMEOUT_S, Database
 from leafward.stores.sqlite.lock import WriterLock
 from leafward.stores.sqlite.readers import Readers
@@ -159,7 +159,10 @@ class SqliteUpkeep:
             return self._apply(index.rebuild) if again else None
         # Under load a slice is as large as what was just committed, so that the queue stops growing.
         queued = run(connection, index.prepare_slice(max(index.SLICE, min(self._last_rows, index.LARGEST_SLICE))))
-        return self._apply(lambda: index.apply_slice(queued)) if queued else None
+        if queued:
+            return self._apply(lambda: index.apply_slice(queued))
+        cut = run(connection, uncut.prepare())
+        return self._apply(lambda: uncut.apply(cut)) if cut else None
 
     def _merge(self, connection: sqlite3.Connection) -> None:
         """Join the index's segments a little, which makes it smaller and searches faster, until there is one."""
