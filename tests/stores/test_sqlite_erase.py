@@ -8,6 +8,7 @@ import sqlite3
 import struct
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from leafward import CorruptStore, Session, open_store, user
 from leafward.core.ids import Scope
 from leafward.stores.entries import Shelf
 from leafward.stores.registry import Origin
-from leafward.stores.sqlite import SqliteStore, rawfile, scrub
+from leafward.stores.sql import registry
+from leafward.stores.sqlite import SqliteStore, purge, rawfile, scrub
 from tests.stores.canaries import (
     CANARIES,
     SEEDS,
@@ -73,10 +75,10 @@ class TestWhatIsLeft:
             for scope in VICTIMS:
                 await store.registry.erase(scope)
             for opened in (store, other):
-                assert left(path.parent) == {}
+                assert left(path.parent) == {}, reports
                 await touch_all(opened)
                 await opened.settle()
-            assert left(path.parent) == {}
+            assert left(path.parent) == {}, reports
         check_sound(path)
 
     async def test_messages_that_were_cleared_before_go_as_well(self, store: SqliteStore, path: Path) -> None:
@@ -141,7 +143,7 @@ asyncio.run(main())
             for scope in VICTIMS:
                 report = await store.registry.erase(scope)
                 assert not any("-wal" in one for one in report.not_reached)
-            assert left(path.parent) == {}
+            assert left(path.parent) == {}, reports
             child.stdin.write("stop\n")
             child.stdin.flush()
             written, read = (await asyncio.to_thread(child.stdout.readline)).split()
@@ -163,7 +165,7 @@ asyncio.run(main())
                 store.registry.erase(Scope.of("chat-4", user_id="bob")),
             )
             assert sorted(report.erased for report in reports) == [False, True, True, True]
-            assert left(path.parent) == {}
+            assert left(path.parent) == {}, reports
         await store.close()
         check_sound(path)
 
@@ -196,7 +198,7 @@ asyncio.run(main())
         async with open_store(f"sqlite:///{path}") as again:
             assert isinstance(again, SqliteStore)
             await again.settle()
-            assert left(path.parent) == {}
+            assert left(path.parent) == {}, reports
         check_sound(path)
 
     async def test_sqlites_locks_survive_the_close_of_a_store_that_erased(self, store: SqliteStore, path: Path) -> None:
@@ -242,7 +244,7 @@ asyncio.run(main())
             async with open_store(f"sqlite:///{path}") as store:
                 assert isinstance(store, SqliteStore)
                 await store.settle()
-                assert left(path.parent) == {}
+                assert left(path.parent) == {}, reports
                 assert len(await Session(store, "chat-4", user_id="bob").get_history()) == 60
 
         asyncio.run(reopen())
@@ -322,3 +324,17 @@ class TestTheReport:
             report = await store.registry.erase(Scope.of("chat"))
         assert any("auto_vacuum" in one for one in report.not_reached)
         assert rows(path, "SELECT count(*) FROM leafward_meta WHERE name = 'erasing'") == [(0,)]
+
+
+async def test_a_tree_is_dropped_only_when_nothing_of_it_is_left(store: SqliteStore, path: Path) -> None:
+    # What one process read to be removed may be gone because another is at the same tree, and not the last of it.
+    await Session(store, "s").append_messages([user(f"m{n}") for n in range(60)])
+    scope = Scope.of("s")
+    runner: Any = store.messages._runner  # pyright: ignore[reportPrivateUsage]
+    tree_no = await runner.write(scope, lambda: registry.delete(scope))
+    await runner.write(scope, lambda: purge.apply(purge.DiscardedTree(tree_no, [])))
+    await store.settle()
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM leafward_message").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM leafward_tree").fetchone() == (0,)

@@ -81,7 +81,8 @@ def _apply_to_tree(tree_no: int, messages: list[tuple[int, str]]) -> Operation[N
         if (yield index.READ_BODY, (place,)):
             yield from index.forget(place, tokens)
             yield DROP_MESSAGE, (place,)
-    if not messages:
+    # Asked again: what was read may be gone because another process is at the same tree, and not the last of it.
+    if not (yield LIST_MESSAGES, (tree_no, 1)):
         for lane, _ in (yield LIST_LANES, (tree_no,)):
             yield DROP_RANGES, (lanes.before_first(lane), lanes.last_of(lane))
         for statement in DROP_TREE:
