@@ -75,10 +75,10 @@ class TestWhatIsLeft:
             for scope in VICTIMS:
                 await store.registry.erase(scope)
             for opened in (store, other):
-                assert left(path.parent) == {}, reports
+                assert left(path.parent) == {}
                 await touch_all(opened)
                 await opened.settle()
-            assert left(path.parent) == {}, reports
+            assert left(path.parent) == {}
         check_sound(path)
 
     async def test_messages_that_were_cleared_before_go_as_well(self, store: SqliteStore, path: Path) -> None:
@@ -143,7 +143,7 @@ asyncio.run(main())
             for scope in VICTIMS:
                 report = await store.registry.erase(scope)
                 assert not any("-wal" in one for one in report.not_reached)
-            assert left(path.parent) == {}, reports
+            assert left(path.parent) == {}
             child.stdin.write("stop\n")
             child.stdin.flush()
             written, read = (await asyncio.to_thread(child.stdout.readline)).split()
@@ -165,7 +165,7 @@ asyncio.run(main())
                 store.registry.erase(Scope.of("chat-4", user_id="bob")),
             )
             assert sorted(report.erased for report in reports) == [False, True, True, True]
-            assert left(path.parent) == {}, reports
+            assert left(path.parent) == {}
         await store.close()
         check_sound(path)
 
@@ -198,7 +198,7 @@ asyncio.run(main())
         async with open_store(f"sqlite:///{path}") as again:
             assert isinstance(again, SqliteStore)
             await again.settle()
-            assert left(path.parent) == {}, reports
+            assert left(path.parent) == {}
         check_sound(path)
 
     async def test_sqlites_locks_survive_the_close_of_a_store_that_erased(self, store: SqliteStore, path: Path) -> None:
@@ -244,7 +244,7 @@ asyncio.run(main())
             async with open_store(f"sqlite:///{path}") as store:
                 assert isinstance(store, SqliteStore)
                 await store.settle()
-                assert left(path.parent) == {}, reports
+                assert left(path.parent) == {}
                 assert len(await Session(store, "chat-4", user_id="bob").get_history()) == 60
 
         asyncio.run(reopen())
