@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from leafward.core.cutting import is_settled
 from leafward.core.json import DecodeError, Plain, decode, encode_text
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_ui_tool, tool_name
@@ -14,7 +15,6 @@ from leafward.formats.origin import raw_of
 
 _CALLS = frozenset({"tool_use", "tool_call"})
 _FAILED = frozenset({"error", "denied", "interrupted"})
-_SETTLED_UI = frozenset({"output-available", "output-error", "output-denied"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,10 +145,10 @@ def _call(part: Part, call_id: object, message: Message, index: int) -> Call:
 
 def _ui_result(call: Call) -> Result | None:
     part = call.part
-    state = part.get("state")
-    if state not in _SETTLED_UI and part.get("output") is None and part.get("result") is None:
+    if not is_settled(part):
         return None
-    output, outcome = _ui_output(part), {"output-error": "error", "output-denied": "denied"}.get(str(state), "success")
+    state = str(part.get("state"))
+    output, outcome = _ui_output(part), {"output-error": "error", "output-denied": "denied"}.get(state, "success")
     return Result(call.id, call.name, output, outcome, part, call.message, call)
 
 
