@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import datetime
@@ -29,29 +30,34 @@ MessageLike = Message | Mapping[str, Any] | Dumpable
 _PAGE = 256
 
 
-class Conversation:
+class Conversation(ABC):
     """The calls on messages; `Session` adds what surrounds them."""
 
     _scope: Scope
 
+    @abstractmethod
     def _use(self) -> MessageStore:
         """Return where the messages are kept, and count the handle as in use."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _count(self, message: Message) -> int:
-        raise NotImplementedError
+        """Return the tokens of a message."""
 
+    @abstractmethod
     def _largest(self) -> int:
-        raise NotImplementedError
+        """Return how many bytes of JSON a message may have."""
 
+    @abstractmethod
     def _weighs(self) -> bool:
-        raise NotImplementedError
+        """Tell whether appends are to say what the session weighs."""
 
+    @abstractmethod
     async def _appended(self, appended: Appended) -> None:
-        raise NotImplementedError
+        """See to what follows from new messages."""
 
+    @abstractmethod
     async def _updated(self, message: Message) -> None:
-        raise NotImplementedError
+        """See to what follows from a changed message."""
 
     async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
         """Store a message and make it the leaf; return it as stored.

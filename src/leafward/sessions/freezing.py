@@ -19,9 +19,8 @@ from leafward.stores.entries import NAMES, EntryIndex, Prompt, Shelf
 
 _FINGERPRINT = "fingerprint"
 """Where a session remembers what a prompt that somebody else keeps was rendered from."""
-
-
 _GUESSES = 16
+"""How often an unfrozen prompt is weighed without being rendered."""
 
 
 class _Guess(NamedTuple):

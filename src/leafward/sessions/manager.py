@@ -16,7 +16,7 @@ from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
 from leafward.sessions.calling import in_thread
 from leafward.sessions.conversation import MessageLike, check_size, known_id
-from leafward.sessions.history import History, manager_tools
+from leafward.sessions.other_sessions import History, manager_tools
 from leafward.sessions.providers import StoredContextProvider
 from leafward.sessions.session import Session, draft_of, session_with
 from leafward.sessions.setup import Configurable, ContextConfig, Setup
@@ -63,10 +63,9 @@ class SessionManager(Configurable):
 
     def _check_unused(self, advice: str) -> None:
         if self._used:
+            where = " on a session" if advice.startswith("add_context") else ""
             raise ConfigurationError(
-                f"this manager has made sessions already, it is too late to set it up: call {advice} on a session"
-                if advice.startswith("add_context")
-                else f"this manager has made sessions already, it is too late to set it up: call {advice}"
+                f"this manager has made sessions already, it is too late to set it up: call {advice}{where}"
             )
 
     def _check_prompt_provider(self, provider: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
@@ -94,14 +95,14 @@ class Setup:
             )
 
 
-class Configurable:
+class Configurable(ABC):
     """The builder calls; each returns the same object."""
 
     _setup: Setup
 
+    @abstractmethod
     def _check_unused(self, advice: str) -> None:
         """Raise when it is too late to set something up."""
-        raise NotImplementedError
 
     def with_context(
         self,

@@ -59,8 +59,8 @@ class ToolSet(Mapping[str, Tool]):
 
     def __await__(self) -> Generator[Any, Any, ToolSet]:
         """Give itself, so that `await manager.tools()` reads like `await session.tools()`."""
+        yield from ()
         return self
-        yield
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self._tools)})"
