@@ -16,6 +16,7 @@ from leafward import (
     ConfigurationError,
     ContextError,
     DirectorySkillProvider,
+    MessageTooLarge,
     Session,
     SessionManager,
     create_compact_function,
@@ -241,6 +242,45 @@ async def test_a_block_has_a_size_limit_even_without_max_tokens() -> None:
         with pytest.raises(ContextError, match="1,000 bytes"):
             await session.replace_context_block("memory", "x" * 1001)
         assert (await session.replace_context_block("memory", "x" * 1000)).tokens == 250
+
+
+async def test_a_summary_has_the_size_limit_of_a_message() -> None:
+    async with open_store("memory://", max_message_bytes=1000) as small:
+        told: list[Exception] = []
+        session = Session(
+            small,
+            on_compaction=lambda messages: {
+                "summary": "x" * 1001,
+                "from_message_id": messages[0].id,
+                "to_message_id": messages[0].id,
+            },
+            compact_after=5,
+            on_compaction_error=told.append,
+        )
+        first, _ = await session.append_messages([user("a"), user("b")])
+        assert [type(error) for error in told] == [MessageTooLarge]
+        with pytest.raises(MessageTooLarge):
+            await session.compact()
+        with pytest.raises(MessageTooLarge):
+            await session.add_compaction("x" * 1001, first.id, first.id)
+        assert await session.get_compactions() == []
+
+
+async def test_a_compaction_renews_the_frozen_prompt_of_its_handle_though_it_is_still_over() -> None:
+    content = ["before"]
+    async with open_store("memory://") as store:
+        session = Session(
+            store,
+            context=[{"label": "far", "provider": {"get": lambda: content[0]}}],
+            on_compaction=create_compact_function(summarize=lambda prompt: "s", protect_head=0, tail_token_budget=1),
+            compact_after=1,
+        )
+        assert "before" in await session.freeze_system_prompt()
+        content[0] = "after"
+        await session.append_messages([user(f"m{n}") for n in range(6)])
+
+        assert len(await session.get_compactions()) == 1
+        assert "after" in await session.freeze_system_prompt()
 
 
 async def test_one_message_where_a_list_is_wanted_is_told(store: Store) -> None:

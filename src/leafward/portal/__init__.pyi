@@ -247,6 +247,7 @@ class BlockingSession:
 
         Raises:
             MessageNotFound: one of the ends is not there.
+            MessageTooLarge: the summary is larger than a message may be.
             ValueError: the ends are not on one path in this order, the summary is empty, or it would cross another.
         """
 

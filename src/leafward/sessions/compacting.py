@@ -23,6 +23,7 @@ from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
 from leafward.core.tokens import TokenCounter, checked_count, count_tokens
 from leafward.sessions.calling import call
+from leafward.sessions.conversation import check_size
 from leafward.sessions.setup import Setup
 from leafward.stores.contracts import MessageStore, NewOverlay, Unchanged, View, Weight
 
@@ -108,12 +109,14 @@ class Compactor:
         messages: MessageStore,
         scope: Scope,
         *,
+        largest: int,
         prompt_tokens: Callable[[int | None], Awaitable[int]],
         applied: Callable[[], Awaitable[None]],
     ) -> None:
         self._setup = setup
         self._messages = messages
         self._scope = scope
+        self._largest = largest
         self._prompt_tokens = prompt_tokens
         self._applied = applied
         # Handles on one storage of a user's own have different messages, and this in common.
@@ -197,12 +200,12 @@ class Compactor:
         async with self._ledger.turn():
             made, reason = await self._run(None)
         self._record(reason, automatic=True, tokens=tokens, compaction=made)
+        if made is not None:
+            await self._tell_prompt()
         if made is None or await self._is_still_over():
             self._ledger.back_off()
         else:
             self._ledger.succeeded()
-        if made is not None:
-            await self._tell_prompt()
 
     async def _is_still_over(self) -> bool:
         """Tell whether a compaction left more than the threshold: then each append would ask for another one."""
@@ -227,7 +230,7 @@ class Compactor:
         covered = _covered(view.messages, result)
         if not covered:
             return None, "the range holds calls that wait for their results, or would part a call from its result"
-        overlay = new_overlay(result.summary, covered[0].id, covered[-1].id, self.count)
+        overlay = new_overlay(result.summary, covered[0].id, covered[-1].id, count=self.count, largest=self._largest)
         unchanged = Unchanged(view.version, frozenset(message.id for message in covered), view.tree)
         try:
             made = await self._messages.add_overlay(self._scope, overlay, unchanged=unchanged)
@@ -290,10 +293,15 @@ class Compactor:
             _log.warning("on_compaction_error of session %r failed", self._scope.session_id, exc_info=failure)
 
 
-def new_overlay(summary: str, from_id: str, to_id: str, count: TokenCounter) -> NewOverlay:
-    """Return a summary as a store takes it."""
+def new_overlay(summary: str, from_id: str, to_id: str, *, count: TokenCounter, largest: int) -> NewOverlay:
+    """Return a summary as a store takes it.
+
+    Raises:
+        MessageTooLarge: it is larger than a message may be.
+    """
     overlay_id, at = new_id(), now_micros()
-    message, _ = summary_message(overlay_id, summary, at).sealed()
+    message, body = summary_message(overlay_id, summary, at).sealed()
+    check_size(message, body, largest)
     return NewOverlay(overlay_id, message.text, count(message), at, from_id, to_id)
 
 

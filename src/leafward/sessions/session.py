@@ -59,6 +59,7 @@ class _Parts:
             self._setup,
             self.messages,
             self._scope,
+            largest=DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes,
             prompt_tokens=self.prompt.tokens,
             applied=self.prompt.renew,
         )
@@ -331,6 +332,7 @@ class Session(Conversation, Configurable):
 
         Raises:
             MessageNotFound: one of the ends is not there.
+            MessageTooLarge: the summary is larger than a message may be.
             ValueError: the ends are not on one path in this order, the summary is empty, or it would cross another.
         """
         parts = self._ready()
@@ -338,9 +340,9 @@ class Session(Conversation, Configurable):
             raise ValueError("a summary is a text that is not blank")
         from leafward.sessions.compacting import new_overlay
 
-        overlay = new_overlay(summary, known_id(from_message_id), known_id(to_message_id), self._count)
-        if len(overlay.summary.encode()) > self._largest():
-            raise ValueError(f"a summary takes {self._largest():,} bytes at most")
+        overlay = new_overlay(
+            summary, known_id(from_message_id), known_id(to_message_id), count=self._count, largest=self._largest()
+        )
         made = await parts.messages.add_overlay(self._scope, overlay)
         assert made is not None
         await parts.prompt.renew()
