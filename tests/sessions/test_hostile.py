@@ -180,7 +180,7 @@ async def test_erasing_again_finishes_an_erasure_that_was_killed(tmp_path: Path)
         await store.settle()
         # As a process leaves it that is killed right after it began.
         runner: Any = store.messages._runner  # pyright: ignore[reportPrivateUsage]
-        await runner.write(scope, lambda: erase.begin(scope))
+        await runner._commit(lambda: erase.begin(scope))
 
         report = await store.registry.erase(scope)
 

@@ -331,8 +331,8 @@ async def test_a_tree_is_dropped_only_when_nothing_of_it_is_left(store: SqliteSt
     await Session(store, "s").append_messages([user(f"m{n}") for n in range(60)])
     scope = Scope.of("s")
     runner: Any = store.messages._runner  # pyright: ignore[reportPrivateUsage]
-    tree_no = await runner.write(scope, lambda: registry.delete(scope))
-    await runner.write(scope, lambda: purge.apply(purge.DiscardedTree(tree_no, [])))
+    tree_no = await runner._commit(lambda: registry.delete(scope))
+    await runner._commit(lambda: purge.apply(purge.DiscardedTree(tree_no, [])))
     await store.settle()
 
     with closing(sqlite3.connect(path)) as connection:

@@ -6,7 +6,9 @@ LeafwardError
 │   ├── MessageNotFound
 │   └── BlockNotFound
 ├── Conflict                          another writer was first
-│   └── SessionExists
+│   ├── SessionExists
+│   ├── LeaseLost                     another holder came; what it wrote is not overwritten
+│   └── LeaseBusy                     it was not one's turn in the time one would wait
 ├── InvalidId (ValueError)            an id that could not be kept apart from others
 ├── ConfigurationError (ValueError)   a store, URL or handle that was set up wrongly
 ├── ContextError (ValueError)         a context block that cannot be read or written so
@@ -65,6 +67,25 @@ class SessionExists(Conflict):
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         super().__init__(f"there is a session {session_id!r} already for this agent and user: give another id")
+
+
+class LeaseLost(Conflict):
+    """The lease of a session went to another holder: nothing was written; acquire it again, then read again."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"the lease of session {session_id!r} is no longer held: nothing was written; "
+            "acquire it again and read the session before writing"
+        )
+
+
+class LeaseBusy(Conflict):
+    """Others hold a session's lease, or wait for it, for longer than one would wait."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"the lease of session {session_id!r} did not come free in time: wait longer, or try later")
 
 
 class InvalidId(LeafwardError, ValueError):

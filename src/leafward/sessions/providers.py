@@ -90,7 +90,7 @@ class _Stored:
 
     def bind(self, place: Place) -> _Stored:
         """Return a provider of the same kind for one session; unset arguments come from the session."""
-        store = place.store if self._given_store is None else self._given_store
+        store = place.store if _is_or_unset(self._given_store, place.store) else self._given_store
         if store is None:
             raise ConfigurationError(
                 f"block {place.label!r} has no provider, and this session's storage keeps no context: give it one"
@@ -164,7 +164,12 @@ def is_kept_in(store: Store | None, provider: object) -> bool:
     if not isinstance(provider, StoredContextProvider) or store is None:
         return False
     given = provider._given_store  # pyright: ignore[reportPrivateUsage]
-    return given is None or given is store
+    return _is_or_unset(given, store)
+
+
+def _is_or_unset(given: Store | None, store: Store | None) -> bool:
+    # A session behind a lease has a view of the store that was given.
+    return given is None or given is store or given is getattr(store, "unfenced", None)
 
 
 class Source:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
+    from leafward.stores.leases import Lease
 
 
 class _Parts:
@@ -125,6 +126,19 @@ class Session(Conversation, Configurable):
             raise ConfigurationError(f"a storage of your own holds one session, and takes no id such as {session_id!r}")
         self._scope = Scope(self._scope.owner, session_id)
         return self
+
+    def with_lease(self, lease: Lease) -> Session:
+        """Return another handle on this session, set up like this one, that writes only as long as the lease is held.
+
+        Its writes raise `LeaseLost`, inside their transaction, once another holder came or the lease was released.
+
+        Raises:
+            ConfigurationError: the lease is for another session or user, or the storage is one of your own.
+        """
+        if self._store is None:
+            raise ConfigurationError("a storage of your own has no leases: that needs a store of leafward's")
+        lease.fence.check(self._scope)
+        return session_with(self._setup, self._store.fenced(lease), self._scope)
 
     @property
     def session_id(self) -> str:

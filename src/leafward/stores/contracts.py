@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leafward.core.tree import Outline
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
+    from leafward.stores.leases import Lease, Leases
     from leafward.stores.registry import SessionRegistry
 
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
@@ -295,6 +296,13 @@ class Store(Protocol):
 
     @property
     def registry(self) -> SessionRegistry: ...
+
+    @property
+    def leases(self) -> Leases: ...
+
+    def fenced(self, lease: Lease) -> Store:
+        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
+        ...
 
     @property
     def max_message_bytes(self) -> int: ...

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Owner, Scope
@@ -17,13 +16,13 @@ from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, SearchFilter, check_options
 from leafward.stores.guard import Guard
+from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
-from leafward.stores.sql import reads, registry, remains, scanning, schema, statements
-from leafward.stores.sql.context import SqlEntries
-from leafward.stores.sql.messages import SqlMessages
+from leafward.stores.sql import leases, reads, registry, remains, scanning, schema, statements
+from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import Operation, SessionRow, find_session, run_steps
-from leafward.stores.sql.sessions import SqlRegistry
+from leafward.stores.sql.store import SqlStore
 from leafward.stores.urls import without_secrets
 
 T = TypeVar("T")
@@ -72,11 +71,13 @@ class NoIndex:
         yield from ()
 
 
+NO_INDEX = NoIndex()
+
+
 class MemoryRunner:
     """Runs each operation as one step under one lock."""
 
     def __init__(self, data: MemoryData, guard: Guard) -> None:
-        self.indexing = NoIndex()
         self._data = data
         self._guard = guard
         self._rendered: dict[str, str] = {}
@@ -88,36 +89,52 @@ class MemoryRunner:
         rendered = self._rendered.get(statement) or self._rendered.setdefault(statement, _render(statement))
         return self._data.connection.execute(rendered, parameters).fetchall()
 
-    async def write(self, scope: Scope, operation: Callable[[], Operation[T]], *, size: int = 0) -> T:
+    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
+        if fence is not None:
+            fence.check(command.scope)
+        result = self._commit(leases.fenced(command, NO_INDEX, fence))
+        self._data.signals.notify(command.scope)
+        return result
+
+    def _commit(self, operation: Operation[T]) -> T:
         self._guard.check()
         with self._data.lock:
             self._data.connection.execute("BEGIN")
             try:
-                result = self._run(operation())
+                result = self._run(operation)
                 self._run(_drop_discarded())
             except BaseException:
                 self._data.connection.execute("ROLLBACK")
                 raise
             self._data.connection.execute("COMMIT")
-        self._data.signals.notify(scope)
         return result
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        return self._commit(leases.take(slot, holder, ttl))
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        return self._commit(leases.renew(slot, holder, ttl))
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        self._commit(leases.leave(slot, holder))
+
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
         self._guard.check()
         with self._data.lock:
             return self._run(operation)
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
-        return await self.read(scanning.search(where, query, only, limit))
+        return await self.read(where, scanning.search(where, query, only, limit))
 
     async def wait(self, scope: Scope, version: int) -> None:
         async with self._data.signals.listening(scope) as changed:
-            while await self.read(reads.version(scope)) == version:
+            while await self.read(scope, reads.version(scope)) == version:
                 await changed.wait()
                 changed.clear()
 
     async def erase(self, scope: Scope) -> ErasureReport:
-        left = await self.write(scope, lambda: _erase(scope))
+        left = self._commit(_erase(scope))
+        self._data.signals.notify(scope)
         return ErasureReport(scope.session_id, left is not None, left or [])
 
 
@@ -142,20 +159,14 @@ def _drop_discarded() -> Operation[None]:
 _named: dict[str, MemoryData] = {}
 
 
-class MemoryStore:
+class MemoryStore(SqlStore):
     """Sessions in memory."""
-
-    distributed = False
 
     def __init__(self, data: MemoryData, *, named: bool, max_message_bytes: int) -> None:
         self._guard = Guard("this memory:// store")
         self._data = data
         self._named = named
-        self.max_message_bytes = max_message_bytes
-        runner = MemoryRunner(data, self._guard)
-        self.messages = SqlMessages(runner)
-        self.entries = SqlEntries(runner)
-        self.registry = SqlRegistry(runner)
+        super().__init__(MemoryRunner(data, self._guard), max_message_bytes)
 
     def durability(self) -> Durability:
         return "none"
@@ -166,12 +177,6 @@ class MemoryStore:
         self._data.signals.notify_all()
         if not self._named:
             self._data.connection.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 async def open_memory(

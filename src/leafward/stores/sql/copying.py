@@ -12,16 +12,19 @@ from leafward.core.overlays import on_path
 from leafward.core.parent import ParentId
 from leafward.core.skills import Reclaimed
 from leafward.core.text import analyzer_version
-from leafward.core.times import now_micros, to_micros
+from leafward.core.times import to_micros
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Entry
 from leafward.stores.registry import Origin
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import MOST_WORDS, UNCUT, copy_context, put
-from leafward.stores.sql.operations import Indexing, Operation, SessionRow, find_place, find_session, walk
+from leafward.stores.sql.operations import Indexing, Operation, SessionRow, find_place, find_session, now, walk
 from leafward.stores.sql.overlays import add_notices, spans
-from leafward.stores.sql.registry import need_session, new_session, read_info
+from leafward.stores.sql.registry import end, need_session, new_session, read_info
 from leafward.stores.sql.writes import append
+
+SPLIT = "compaction"
+"""Why a session ended that goes on in another."""
 
 
 def fork(indexing: Indexing, scope: Scope, at_message_id: str, target: Scope, name: str) -> Operation[SessionInfo]:
@@ -50,7 +53,7 @@ def fork(indexing: Indexing, scope: Scope, at_message_id: str, target: Scope, na
     yield sql.COUNT_OVERLAYS, (len(inside), copy.session_no)
     yield sql.COUNT_RECLAIMED, (source.reclaimed, copy.session_no)
     yield from copy_context(source.owner_no, source.session_no, copy.session_no)
-    yield sql.MOVE_SESSION, (_moved(end, moves), 1, None, now_micros(), copy.session_no)
+    yield sql.MOVE_SESSION, (_moved(end, moves), 1, None, (yield from now()), copy.session_no)
     return (yield from read_info(copy.session_no))
 
 
@@ -67,7 +70,7 @@ def split(indexing: Indexing, scope: Scope, target: Scope, name: str | None, fir
     # The continuation has none of the texts that loading put into the old history.
     yield sql.DROP_SKILLS, (copy.session_no,)
     yield from append(indexing, target, [first], None)
-    yield sql.END_SESSION, ("compaction", now_micros(), source.session_no)
+    yield from end(scope, SPLIT)
     return (yield from read_info(copy.session_no))
 
 
@@ -137,7 +140,7 @@ def restore(indexing: Indexing, scope: Scope, archive: Archive) -> Operation[Ses
         ),
     )
     leaf = None if archive.leaf_id is None else (yield from find_place(session, archive.leaf_id))
-    yield sql.MOVE_SESSION, (leaf, session.version, None, now_micros(), session.session_no)
+    yield sql.MOVE_SESSION, (leaf, session.version, None, (yield from now()), session.session_no)
     return (yield from read_info(session.session_no))
 
 
@@ -150,7 +153,7 @@ def _restore_context(session: SessionRow, archive: Archive) -> Operation[None]:
         analyzer = UNCUT if words >= MOST_WORDS else analyzer_version()
         entry = Entry(key, content, description)
         words += yield from put(shelves[label], None, entry, analyzer if searchable else None)
-    for label, key in archive.skills:
+    for label, key in dict.fromkeys(archive.skills):
         yield sql.ADD_SKILL, (session.session_no, label, key)
     if archive.prompt is not None:
         yield sql.SET_PROMPT, (session.session_no, *archive.prompt)

@@ -9,13 +9,14 @@ from leafward.core.query import Query
 from leafward.core.ranking import Candidate, SearchResult, rank
 from leafward.core.skills import Reclaimed
 from leafward.core.text import analyzer_version, index_tokens
-from leafward.core.times import from_micros, now_micros
+from leafward.core.times import from_micros
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
     Operation,
     find_or_create,
     find_session,
+    now,
     owner_ids,
     record,
     single,
@@ -63,7 +64,7 @@ def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchab
 
 def put(shelf_no: int, entry_no: int | None, entry: Entry, analyzer: str | None) -> Operation[int]:
     """Write an entry, and the words it is found by unless it has no `analyzer` or is `UNCUT`; tell how many."""
-    values = now_micros(), analyzer, entry.description, entry.content
+    values = (yield from now()), analyzer, entry.description, entry.content
     if entry_no is None:
         entry_no = (yield sql.ADD_ENTRY, (shelf_no, entry.key, *values))[0][0]
     else:

@@ -24,91 +24,82 @@ from leafward.stores.contracts import (
     Weight,
 )
 from leafward.stores.drafts import Draft
-from leafward.stores.sql import overlays, reads, writes
+from leafward.stores.leases import Fence
+from leafward.stores.sql import commands, overlays, reads
 from leafward.stores.sql.running import Runner
 
 
 class SqlMessages:
     """Runs each call as one operation."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, fence: Fence | None = None) -> None:
         self._runner = runner
-        self._indexing = runner.indexing
+        self._fence = fence
 
     async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
-        return await self._runner.write(
-            scope,
-            lambda: writes.append(self._indexing, scope, drafts, parent, weigh=weigh),
-            size=sum(len(draft.body) for draft in drafts),
-        )
+        return await self._runner.write(commands.Append(scope, drafts, parent, weigh), self._fence)
 
     async def update(self, scope: Scope, draft: Draft) -> Message:
-        return await self._runner.write(
-            scope, lambda: writes.update(self._indexing, scope, draft), size=len(draft.body)
-        )
+        return await self._runner.write(commands.Update(scope, draft), self._fence)
 
     async def upsert(self, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False) -> Appended:
-        return await self._runner.write(
-            scope, lambda: writes.upsert(self._indexing, scope, draft, parent, weigh=weigh), size=len(draft.body)
-        )
+        return await self._runner.write(commands.Upsert(scope, draft, parent, weigh), self._fence)
 
     async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
-        return await self._runner.write(scope, lambda: writes.delete(self._indexing, scope, message_ids))
+        return await self._runner.write(commands.Delete(scope, message_ids), self._fence)
 
     async def clear(self, scope: Scope) -> None:
-        await self._runner.write(scope, lambda: writes.clear(scope))
+        await self._runner.write(commands.Clear(scope), self._fence)
 
     async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        await self._runner.write(scope, lambda: writes.checkout(scope, message_id))
+        await self._runner.write(commands.Checkout(scope, message_id), self._fence)
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
-        await self._runner.write(scope, lambda: writes.label(scope, message_id, name))
+        await self._runner.write(commands.Label(scope, message_id, name), self._fence)
 
     async def add_overlay(
         self, scope: Scope, overlay: NewOverlay, *, unchanged: Unchanged | None = None
     ) -> Compaction | None:
-        return await self._runner.write(
-            scope, lambda: overlays.add_overlay(scope, overlay, unchanged), size=len(overlay.summary)
-        )
+        return await self._runner.write(commands.AddOverlay(scope, overlay, unchanged), self._fence)
 
     async def overlays(self, scope: Scope) -> list[Compaction]:
-        return await self._runner.read(overlays.overlays(scope))
+        return await self._runner.read(scope, overlays.overlays(scope))
 
     async def summaries(self, scope: Scope) -> list[str]:
-        return await self._runner.read(overlays.summaries(scope))
+        return await self._runner.read(scope, overlays.summaries(scope))
 
     async def covered(self, scope: Scope, compaction_id: str, *, offset: int, limit: int) -> list[Message]:
-        return await self._runner.read(overlays.covered(scope, compaction_id, offset, limit))
+        return await self._runner.read(scope, overlays.covered(scope, compaction_id, offset, limit))
 
     async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
-        await self._runner.write(scope, lambda: overlays.reclaim(scope, results))
+        await self._runner.write(commands.Reclaim(scope, results), self._fence)
 
     async def weigh(self, scope: Scope) -> Weight:
-        return await self._runner.read(overlays.weigh(scope))
+        return await self._runner.read(scope, overlays.weigh(scope))
 
     async def version(self, scope: Scope) -> int:
-        return await self._runner.read(reads.version(scope))
+        return await self._runner.read(scope, reads.version(scope))
 
     async def get(self, scope: Scope, message_id: str) -> Message | None:
-        return await self._runner.read(reads.get(scope, message_id))
+        return await self._runner.read(scope, reads.get(scope, message_id))
 
     async def leaf(self, scope: Scope) -> Message | None:
-        return await self._runner.read(reads.leaf(scope))
+        return await self._runner.read(scope, reads.leaf(scope))
 
     async def parent(self, scope: Scope, message_id: str) -> Message | None:
-        return await self._runner.read(reads.parent(scope, message_id))
+        return await self._runner.read(scope, reads.parent(scope, message_id))
 
     async def children(self, scope: Scope, message_id: str | None) -> list[Message]:
-        return await self._runner.read(reads.children(scope, message_id))
+        return await self._runner.read(scope, reads.children(scope, message_id))
 
     async def leaves(self, scope: Scope) -> list[Message]:
-        return await self._runner.read(reads.leaves(scope))
+        return await self._runner.read(scope, reads.leaves(scope))
 
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
-        return await self._runner.read(reads.path(scope, leaf_id, raw))
+        return await self._runner.read(scope, reads.path(scope, leaf_id, raw))
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
-        return await self._runner.read(reads.view(scope, leaf_id))
+        return await self._runner.read(scope, reads.view(scope, leaf_id))
 
     async def path_page(
         self,
@@ -119,22 +110,22 @@ class SqlMessages:
         newest_first: bool = False,
         limit: int,
     ) -> PathPage:
-        return await self._runner.read(reads.path_page(scope, leaf_id, cursor, newest_first, limit))
+        return await self._runner.read(scope, reads.path_page(scope, leaf_id, cursor, newest_first, limit))
 
     async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
-        return await self._runner.read(reads.path_length(scope, leaf_id))
+        return await self._runner.read(scope, reads.path_length(scope, leaf_id))
 
     async def outline(self, scope: Scope) -> Outline:
-        return await self._runner.read(reads.outline(scope))
+        return await self._runner.read(scope, reads.outline(scope))
 
     async def labels(self, scope: Scope) -> dict[str, str]:
-        return await self._runner.read(reads.labels(scope))
+        return await self._runner.read(scope, reads.labels(scope))
 
     async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._runner.search(where, query, only, limit)
 
     async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        return await self._runner.read(reads.changes(scope, since))
+        return await self._runner.read(scope, reads.changes(scope, since))
 
     async def wait(self, scope: Scope, version: int) -> None:
         await self._runner.wait(scope, version)

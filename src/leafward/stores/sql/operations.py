@@ -19,6 +19,11 @@ from leafward.stores.sql import statements as sql
 
 T = TypeVar("T")
 Statement = tuple[str, tuple[Any, ...]]
+
+CLOCK = ""
+"""In place of a statement: asks for the time, in microseconds, which is one for a whole operation."""
+STORE_CLOCK = "clock"
+"""The same by the clock that all who share the store go by."""
 Operation = Generator[Statement, list[Any], T]
 
 
@@ -52,19 +57,33 @@ class Indexing(Protocol):
         ...
 
 
-def run_steps(operation: Operation[T], execute: Callable[[str, tuple[Any, ...]], list[Any]]) -> T:
-    """Run an operation to its end where statements are answered at once; it sees the errors they raise."""
+def run_steps(
+    operation: Operation[T], execute: Callable[[str, tuple[Any, ...]], list[Any]], at: int | None = None
+) -> T:
+    """Run an operation to its end where statements are answered at once; it sees the errors they raise.
+
+    It happens now, or at the time `at`.
+    """
     try:
         statement, parameters = next(operation)
         while True:
             try:
-                rows = execute(statement, parameters)
+                if statement is CLOCK or statement is STORE_CLOCK:
+                    at = now_micros() if at is None else at
+                    rows = [(at,)]
+                else:
+                    rows = execute(statement, parameters)
             except Exception as error:  # noqa: BLE001  (the operation decides, and lets go what it does not handle)
                 statement, parameters = operation.throw(error)
             else:
                 statement, parameters = operation.send(rows)
     except StopIteration as stop:
         return stop.value
+
+
+def now() -> Operation[int]:
+    """Return the time at which the operation happens."""
+    return (yield CLOCK, ())[0][0]
 
 
 def owner_ids(owner: Owner) -> tuple[str, str]:
@@ -138,8 +157,8 @@ def create_session(scope: Scope) -> Operation[SessionRow]:
     """Bring an empty session into being."""
     owner_no = yield from find_or_add_owner(scope.owner)
     tree_no = (yield sql.ADD_TREE, (owner_no,))[0][0]
-    now = now_micros()
-    session_no = (yield sql.ADD_SESSION, (owner_no, scope.session_id, tree_no, now, now))[0][0]
+    at = yield from now()
+    session_no = (yield sql.ADD_SESSION, (owner_no, scope.session_id, tree_no, at, at))[0][0]
     return SessionRow(session_no, owner_no, tree_no, None, 0, 0, 0, 0)
 
 
@@ -147,4 +166,4 @@ def record(session: SessionRow, kind: ChangeKind, message_ids: list[str]) -> Ope
     """Give the session its next version, and tell what it is about; leaf and window become those of `session`."""
     version = session.version + 1
     yield sql.ADD_CHANGE, (session.session_no, version, kind, encode_text(message_ids))
-    yield sql.MOVE_SESSION, (session.leaf, version, session.window, now_micros(), session.session_no)
+    yield sql.MOVE_SESSION, (session.leaf, version, session.window, (yield from now()), session.session_no)

@@ -70,7 +70,7 @@ def weigh_window(session: SessionRow) -> Operation[int]:
         if segment.spans:
             total += sum(span.tokens for span in segment.spans)
         else:
-            total += (yield sql.SUM_TOKENS, (segment.low, segment.high))[0][0]
+            total += int((yield sql.SUM_TOKENS, (segment.low, segment.high))[0][0])
     return total
 
 
@@ -221,7 +221,7 @@ def add_notices(session: SessionRow, results: Sequence[Reclaimed]) -> Operation[
         rows = yield sql.FIND_PLACE, (session.tree_no, message_id)
         if rows and not (yield sql.HAS_RECLAIMED, (rows[0][0], call_id)):
             yield sql.ADD_RECLAIMED, (rows[0][0], call_id, session.tree_no, notice)
-            yield sql.SAVE_TOKENS, (tokens, rows[0][0])
+            yield sql.SAVE_TOKENS, (tokens, tokens, rows[0][0])
             added += 1
     if added:
         yield sql.COUNT_RECLAIMED, (session.reclaimed + added, session.session_no)

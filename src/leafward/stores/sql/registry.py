@@ -8,11 +8,11 @@ from typing import Any
 from leafward.core.errors import SessionExists, SessionNotFound
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
-from leafward.core.times import from_micros, now_micros
+from leafward.core.times import from_micros
 from leafward.stores.registry import Origin, Page
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import drop_context
-from leafward.stores.sql.operations import Operation, SessionRow, create_session, find_session, owner_ids, single
+from leafward.stores.sql.operations import Operation, SessionRow, create_session, find_session, now, owner_ids, single
 
 _LARGEST = 2**63 - 1
 """The largest number a column can hold."""
@@ -57,7 +57,7 @@ def list_sessions(owner: Owner, limit: int | None, cursor: str | None) -> Operat
     if owner_no is None or limit == 0:
         page.next_cursor = cursor if limit == 0 else None
         return page
-    wanted = -1 if limit is None else min(limit + 1, _LARGEST)
+    wanted = _LARGEST if limit is None else min(limit + 1, _LARGEST)
     if after is None:
         rows = yield sql.LIST_INFO, (owner_no, wanted)
     else:
@@ -84,12 +84,17 @@ def count(owner: Owner) -> Operation[int]:
 
 def rename(scope: Scope, name: str) -> Operation[None]:
     session = yield from need_session(scope)
-    yield sql.RENAME_SESSION, (name, now_micros(), session.session_no)
+    yield sql.RENAME_SESSION, (name, (yield from now()), session.session_no)
 
 
 def add_usage(scope: Scope, input_tokens: int, output_tokens: int, cost: float) -> Operation[None]:
     session = yield from need_session(scope)
-    yield sql.ADD_USAGE, (input_tokens, output_tokens, cost, now_micros(), session.session_no)
+    yield sql.ADD_USAGE, (input_tokens, output_tokens, cost, (yield from now()), session.session_no)
+
+
+def end(scope: Scope, reason: str) -> Operation[None]:
+    session = yield from need_session(scope)
+    yield sql.END_SESSION, (reason, (yield from now()), session.session_no)
 
 
 def delete(scope: Scope) -> Operation[int | None]:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import SearchFilter
+from leafward.stores.leases import Fence
 from leafward.stores.registry import ErasureReport
-from leafward.stores.sql.operations import Indexing, Operation
+from leafward.stores.sql.commands import Command
+from leafward.stores.sql.operations import Operation
 
 T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """Runs operations, each in one transaction."""
+    """Runs commands and operations, each in one transaction."""
 
-    @property
-    def indexing(self) -> Indexing: ...
+    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
+        """Carry out a command, if the fence still holds, and return once it is durable.
 
-    async def write(self, scope: Scope, operation: Callable[[], Operation[T]], *, size: int = 0) -> T:
-        """Run an operation that writes about `size` bytes, and return once it is durable.
-
-        It may be made and run more than once; only the last run counts.
+        Its operation may be made and run more than once; only the last run counts.
         """
         ...
 
-    async def read(self, operation: Operation[T]) -> T:
-        """Run an operation on what is committed now."""
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+        """Run an operation that looks at one session, or at the sessions of one owner, on what is committed now."""
         ...
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:

@@ -154,6 +154,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (shelf_no, word, entry_no)
         ) WITHOUT ROWID""",
     ),
+    (
+        """
+        CREATE TABLE {p}lease (
+            user_id TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            token INTEGER NOT NULL,
+            holder TEXT,
+            expires_at INTEGER NOT NULL,
+            PRIMARY KEY (user_id, session_id)
+        ) WITHOUT ROWID""",
+        """
+        CREATE TABLE {p}ticket (
+            ticket_no INTEGER PRIMARY KEY AUTOINCREMENT,
+            user_id TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            expires_at INTEGER NOT NULL
+        )""",
+        "CREATE INDEX {p}ticket_slot ON {p}ticket (user_id, session_id, ticket_no)",
+    ),
 )
 
 GET_META = "SELECT value FROM {p}meta WHERE name = ?"

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 GET_SESSION = """
     SELECT s.session_no, s.owner_no, s.tree_no, s.leaf, s.version, s.window_tokens, s.overlays, s.reclaimed
-    FROM {p}owner o JOIN {p}session s ON s.owner_no = o.owner_no
-    WHERE o.agent_id = ? AND o.user_id = ? AND s.session_id = ?"""
+    FROM {p}session s
+    WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?"""
 
 GET_VERSION = """
-    SELECT s.version FROM {p}owner o JOIN {p}session s ON s.owner_no = o.owner_no
-    WHERE o.agent_id = ? AND o.user_id = ? AND s.session_id = ?"""
+    SELECT s.version FROM {p}session s
+    WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?"""
 
 GET_OWNER = "SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?"
 
@@ -96,7 +96,7 @@ FIRST_PLACE = "SELECT min(place) FROM {p}message WHERE place BETWEEN ? AND ?"
 
 SUM_TOKENS = "SELECT coalesce(sum(tokens), 0) FROM {p}message WHERE place BETWEEN ? AND ?"
 
-SAVE_TOKENS = "UPDATE {p}message SET tokens = max(0, tokens - ?) WHERE place = ?"
+SAVE_TOKENS = "UPDATE {p}message SET tokens = CASE WHEN tokens > ? THEN tokens - ? ELSE 0 END WHERE place = ?"
 
 COUNT_PLACES = "SELECT count(*) FROM {p}message WHERE place BETWEEN ? AND ?"
 
@@ -168,7 +168,7 @@ LIST_OVERLAYS = """
 
 LIST_SKILLS = "SELECT label, skill_key FROM {p}skill WHERE session_no = ? ORDER BY label, skill_key"
 
-ADD_SKILL = "INSERT INTO {p}skill (session_no, label, skill_key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+ADD_SKILL = "INSERT INTO {p}skill (session_no, label, skill_key) VALUES (?, ?, ?)"
 
 HAS_SKILL = "SELECT 1 FROM {p}skill WHERE session_no = ? AND label = ? AND skill_key = ?"
 
@@ -283,35 +283,62 @@ DROP_SESSION = "DELETE FROM {p}session WHERE session_no = ?"
 
 DROP_CHANGES = "DELETE FROM {p}change WHERE session_no = ?"
 
+# Leases. Whoever writes behind one holds its row against others that would take it.
+
+GET_LEASE = "SELECT token, holder, expires_at FROM {p}lease WHERE user_id = ? AND session_id = ?"
+
+CHECK_LEASE = """
+    SELECT 1 FROM {p}lease WHERE user_id = ? AND session_id = ? AND token = ? AND holder IS NOT NULL"""
+
+ADD_LEASE = "INSERT INTO {p}lease (user_id, session_id, token, holder, expires_at) VALUES (?, ?, 0, NULL, 0)"
+
+SET_LEASE = "UPDATE {p}lease SET token = ?, holder = ?, expires_at = ? WHERE user_id = ? AND session_id = ?"
+
+ADD_TICKET = "INSERT INTO {p}ticket (user_id, session_id, holder, expires_at) VALUES (?, ?, ?, ?)"
+
+HAS_TICKET = "SELECT 1 FROM {p}ticket WHERE user_id = ? AND session_id = ? AND holder = ?"
+
+KEEP_TICKET = "UPDATE {p}ticket SET expires_at = ? WHERE user_id = ? AND session_id = ? AND holder = ?"
+
+FIRST_TICKET = "SELECT holder FROM {p}ticket WHERE user_id = ? AND session_id = ? ORDER BY ticket_no LIMIT 1"
+
+DROP_TICKET = "DELETE FROM {p}ticket WHERE user_id = ? AND session_id = ? AND holder = ?"
+
+DROP_DEAD_TICKETS = "DELETE FROM {p}ticket WHERE user_id = ? AND session_id = ? AND expires_at <= ?"
+
 # Copies of a session. Places move by one distance for each stretch of the path.
 
 COPY_MESSAGES = """
     INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
-    SELECT place + ?, ?, ?, id, role, tokens, created_at, body
+    SELECT place + ?, CAST(? AS INTEGER), CAST(? AS INTEGER), id, role, tokens, created_at, body
     FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place"""
 
 COPY_LABELS = (
-    "INSERT INTO {p}label (place, tree_no, name) SELECT place + ?, ?, name FROM {p}label WHERE place BETWEEN ? AND ?"
+    "INSERT INTO {p}label (place, tree_no, name) "
+    "SELECT place + ?, CAST(? AS INTEGER), name FROM {p}label WHERE place BETWEEN ? AND ?"
 )
 
 COPY_RECLAIMED = """
     INSERT INTO {p}reclaimed (place, call_id, tree_no, notice)
-    SELECT place + ?, call_id, ?, notice FROM {p}reclaimed WHERE place BETWEEN ? AND ?"""
+    SELECT place + ?, call_id, CAST(? AS INTEGER), notice FROM {p}reclaimed WHERE place BETWEEN ? AND ?"""
 
 COPY_OVERLAY = """
     INSERT INTO {p}overlay (tree_no, id, seq, low, high, tokens, created_at, summary)
-    SELECT ?, id, ?, ?, ?, tokens, created_at, summary FROM {p}overlay WHERE overlay_no = ?"""
+    SELECT CAST(? AS INTEGER), id, CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS INTEGER),
+        tokens, created_at, summary
+    FROM {p}overlay WHERE overlay_no = ?"""
 
 COPY_SKILLS = """
-    INSERT INTO {p}skill (session_no, label, skill_key) SELECT ?, label, skill_key FROM {p}skill WHERE session_no = ?"""
+    INSERT INTO {p}skill (session_no, label, skill_key)
+    SELECT CAST(? AS INTEGER), label, skill_key FROM {p}skill WHERE session_no = ?"""
 
 COPY_ENTRIES = """
     INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
-    SELECT ?, entry_key, updated_at, analyzer, description, content FROM {p}entry WHERE shelf_no = ?"""
+    SELECT CAST(? AS INTEGER), entry_key, updated_at, analyzer, description, content FROM {p}entry WHERE shelf_no = ?"""
 
 COPY_ENTRIES_UNCUT = """
     INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
-    SELECT ?, entry_key, updated_at, CASE WHEN analyzer IS NULL THEN NULL ELSE '' END, description, content
+    SELECT CAST(? AS INTEGER), entry_key, updated_at, CASE WHEN analyzer IS NULL THEN NULL ELSE '' END, description, content
     FROM {p}entry WHERE shelf_no = ?"""
 
 COPY_WORDS = """

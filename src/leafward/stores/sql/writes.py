@@ -12,7 +12,7 @@ from leafward.core.json import decode_body
 from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.skills import saved_tokens
-from leafward.core.times import now_micros
+
 from leafward.stores.contracts import Appended, Weight
 from leafward.stores.drafts import Draft
 from leafward.stores.sql import statements as sql
@@ -23,6 +23,7 @@ from leafward.stores.sql.operations import (
     create_session,
     find_place,
     find_session,
+    now,
     record,
     single,
     walk,
@@ -74,7 +75,7 @@ def append(
     session = session._replace(leaf=leaf, window=window)
     if weigh and window is None:
         session = session._replace(window=(yield from weigh_window(session)))
-    yield sql.MOVE_SESSION, (leaf, version, session.window, now_micros(), session.session_no)
+    yield sql.MOVE_SESSION, (leaf, version, session.window, (yield from now()), session.session_no)
     return Appended(stored, inserted, (yield from _weight(session)) if weigh else None)
 
 

@@ -10,9 +10,11 @@ from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import SearchFilter
+from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
-from leafward.stores.sql import reads
+from leafward.stores.sql import leases, reads
+from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import Operation
 from leafward.stores.sqlite import erase, searching
 from leafward.stores.sqlite.connection import Database
@@ -31,7 +33,7 @@ class SqliteRunner:
     def __init__(
         self, database: Database, writer: Writer, readers: Readers, signals: Signals, scrubber: Scrubber
     ) -> None:
-        self.indexing = FtsIndexing()
+        self._indexing = FtsIndexing()
         self._database = database
         self._writer = writer
         self._readers = readers
@@ -39,14 +41,28 @@ class SqliteRunner:
         self._scrubber = scrubber
         self._watcher = Watcher(database, readers, signals)
 
-    async def write(self, scope: Scope, operation: Callable[[], Operation[T]], *, size: int = 0) -> T:
-        # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
+    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
+        if fence is not None:
+            fence.check(command.scope)
         try:
-            return await self._writer.run(lambda connection: self._database.run(connection, operation()), size=size)
+            return await self._commit(lambda: leases.fenced(command, self._indexing, fence), size=command.size)
         finally:
-            self._signals.notify(scope)
+            self._signals.notify(command.scope)
 
-    async def read(self, operation: Operation[T]) -> T:
+    async def _commit(self, operation: Callable[[], Operation[T]], *, size: int = 0) -> T:
+        # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
+        return await self._writer.run(lambda connection: self._database.run(connection, operation()), size=size)
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        return await self._commit(lambda: leases.take(slot, holder, ttl))
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        return await self._commit(lambda: leases.renew(slot, holder, ttl))
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        await self._commit(lambda: leases.leave(slot, holder))
+
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
         return await self._readers.run(lambda connection: self._database.run(connection, operation))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
@@ -59,7 +75,7 @@ class SqliteRunner:
 
     async def wait(self, scope: Scope, version: int) -> None:
         async with self._signals.listening(scope) as changed, self._watcher.watching():
-            while await self.read(reads.version(scope)) == version:
+            while await self.read(scope, reads.version(scope)) == version:
                 await changed.wait()
                 changed.clear()
 

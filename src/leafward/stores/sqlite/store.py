@@ -11,15 +11,12 @@ import threading
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 from leafward.core.errors import ConfigurationError
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.guard import Guard
 from leafward.stores.signals import Signals
-from leafward.stores.sql.context import SqlEntries
-from leafward.stores.sql.messages import SqlMessages
-from leafward.stores.sql.sessions import SqlRegistry
+from leafward.stores.sql.store import SqlStore
 from leafward.stores.sqlite import forking
 from leafward.stores.sqlite.backup import copy_database
 from leafward.stores.sqlite.connection import Database, guarded
@@ -36,15 +33,12 @@ DEFAULT_PREFIX = "leafward_"
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}|")
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """Sessions in one SQLite file, shared by any number of processes of one machine."""
-
-    distributed = False
 
     def __init__(
         self, database: Database, guard: Guard, lock: WriterLock, connection: sqlite3.Connection, max_message_bytes: int
     ) -> None:
-        self.max_message_bytes = max_message_bytes
         self._database = database
         self._guard = guard
         self._lock = lock
@@ -54,9 +48,7 @@ class SqliteStore:
         self._upkeep = SqliteUpkeep(database, lock, self._readers)
         self._writer = Writer(database, guard, lock, self._upkeep)
         runner = SqliteRunner(database, self._writer, self._readers, self._signals, self._upkeep.scrubber)
-        self.messages = SqlMessages(runner)
-        self.entries = SqlEntries(runner)
-        self.registry = SqlRegistry(runner)
+        super().__init__(runner, max_message_bytes)
         self._closing: Future[None] | None = None
         self._paused: list[threading.Lock] = []
         forking.remember(self)
@@ -125,12 +117,6 @@ class SqliteStore:
         self._connection.close()
         # Or a parent killed while writing would leave the file locked by this child.
         self._lock.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def __del__(self) -> None:
         if not self._guard.closed:

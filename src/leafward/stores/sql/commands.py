@@ -1,0 +1,299 @@
+"""Every write as a value: what is to be done to a session, and the operation that does it.
+
+A runner is handed such a value, so that a backend which keeps a journal can write down what was done, and do it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from leafward.core.archive import Archive
+from leafward.core.ids import Scope
+from leafward.core.info import SessionInfo
+from leafward.core.message import Message
+from leafward.core.overlays import Compaction
+from leafward.core.parent import ParentId
+from leafward.core.skills import Reclaimed
+from leafward.stores.contracts import Appended, NewOverlay, Unchanged
+from leafward.stores.drafts import Draft
+from leafward.stores.entries import Edit, Prompt, Shelf
+from leafward.stores.registry import Origin
+from leafward.stores.sql import copying, entries, overlays, registry, writes
+from leafward.stores.sql.operations import Indexing, Operation
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Command(Protocol[T_co]):
+    """Something to be done to one session, in one transaction."""
+
+    @property
+    def scope(self) -> Scope:
+        """The session it changes."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
+        ...
+
+    def operation(self, indexing: Indexing) -> Operation[T_co]:
+        """Return a new operation that does it."""
+        ...
+
+
+class _Small:
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return 0
+
+
+# Messages.
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    scope: Scope
+    drafts: Sequence[Draft]
+    parent: ParentId
+    weigh: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(len(draft.body) for draft in self.drafts)
+
+    def operation(self, indexing: Indexing) -> Operation[Appended]:
+        return writes.append(indexing, self.scope, self.drafts, self.parent, weigh=self.weigh)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    scope: Scope
+    draft: Draft
+
+    @property
+    def size(self) -> int:
+        return len(self.draft.body)
+
+    def operation(self, indexing: Indexing) -> Operation[Message]:
+        return writes.update(indexing, self.scope, self.draft)
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    scope: Scope
+    draft: Draft
+    parent: ParentId
+    weigh: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.draft.body)
+
+    def operation(self, indexing: Indexing) -> Operation[Appended]:
+        return writes.upsert(indexing, self.scope, self.draft, self.parent, weigh=self.weigh)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(_Small):
+    scope: Scope
+    message_ids: Sequence[str]
+
+    def operation(self, indexing: Indexing) -> Operation[int]:
+        return writes.delete(indexing, self.scope, self.message_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Clear(_Small):
+    scope: Scope
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return writes.clear(self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout(_Small):
+    scope: Scope
+    message_id: str | None
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return writes.checkout(self.scope, self.message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Label(_Small):
+    scope: Scope
+    message_id: str
+    name: str | None
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return writes.label(self.scope, self.message_id, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AddOverlay:
+    scope: Scope
+    overlay: NewOverlay
+    unchanged: Unchanged | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.overlay.summary)
+
+    def operation(self, indexing: Indexing) -> Operation[Compaction | None]:
+        return overlays.add_overlay(self.scope, self.overlay, self.unchanged)
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim(_Small):
+    scope: Scope
+    results: Sequence[Reclaimed]
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return overlays.reclaim(self.scope, self.results)
+
+
+# Stored context.
+
+
+@dataclass(frozen=True, slots=True)
+class EditEntry(_Small):
+    shelf: Shelf
+    key: str
+    change: Edit
+    description: str | None = None
+    searchable: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        return self.shelf.scope
+
+    def operation(self, indexing: Indexing) -> Operation[str | None]:
+        return entries.edit(self.shelf, self.key, self.change, self.description, self.searchable)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSkill(_Small):
+    scope: Scope
+    label: str
+    key: str
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return entries.load_skill(self.scope, self.label, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadSkill(_Small):
+    scope: Scope
+    label: str
+    key: str
+    reclaimed: Sequence[Reclaimed] = ()
+
+    def operation(self, indexing: Indexing) -> Operation[bool]:
+        return entries.unload_skill(self.scope, self.label, self.key, self.reclaimed)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPrompt(_Small):
+    scope: Scope
+    prompt: Prompt
+    replace: bool
+
+    def operation(self, indexing: Indexing) -> Operation[Prompt]:
+        return entries.keep_prompt(self.scope, self.prompt, self.replace)
+
+
+# Sessions.
+
+
+@dataclass(frozen=True, slots=True)
+class Create(_Small):
+    scope: Scope
+    origin: Origin
+
+    def operation(self, indexing: Indexing) -> Operation[SessionInfo]:
+        return registry.create(self.scope, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Rename(_Small):
+    scope: Scope
+    name: str
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return registry.rename(self.scope, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AddUsage(_Small):
+    scope: Scope
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return registry.add_usage(self.scope, self.input_tokens, self.output_tokens, self.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class End(_Small):
+    scope: Scope
+    reason: str
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return registry.end(self.scope, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(_Small):
+    """Delete the session."""
+
+    scope: Scope
+
+    def operation(self, indexing: Indexing) -> Operation[int | None]:
+        return registry.delete(self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork(_Small):
+    scope: Scope
+    """The session that is made."""
+    source: Scope
+    at_message_id: str
+    name: str
+
+    def operation(self, indexing: Indexing) -> Operation[SessionInfo]:
+        return copying.fork(indexing, self.source, self.at_message_id, self.scope, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    scope: Scope
+    """The session that is made."""
+    source: Scope
+    name: str | None
+    first: Draft
+
+    @property
+    def size(self) -> int:
+        return len(self.first.body)
+
+    def operation(self, indexing: Indexing) -> Operation[SessionInfo]:
+        return copying.split(indexing, self.source, self.scope, self.name, self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    scope: Scope
+    archive: Archive
+
+    @property
+    def size(self) -> int:
+        return sum(one.tokens for one in self.archive.messages) * 4
+
+    def operation(self, indexing: Indexing) -> Operation[SessionInfo]:
+        return copying.restore(indexing, self.scope, self.archive)

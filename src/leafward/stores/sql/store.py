@@ -1,0 +1,66 @@
+"""The contracts of a store, served by one runner."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol, Self
+
+from leafward.stores.contracts import Durability, Store
+from leafward.stores.leases import Lease, LeaseTable, TableLeases
+from leafward.stores.sql.context import SqlEntries
+from leafward.stores.sql.messages import SqlMessages
+from leafward.stores.sql.running import Runner
+from leafward.stores.sql.sessions import SqlRegistry
+
+
+class Serving(Runner, LeaseTable, Protocol):
+    """A runner that keeps leases as well."""
+
+
+class SqlStore(ABC):
+    """What all stores on a runner have in common; a backend adds how it is opened and how it ends."""
+
+    distributed = False
+
+    def __init__(self, runner: Serving, max_message_bytes: int) -> None:
+        self._serving = runner
+        self.max_message_bytes = max_message_bytes
+        self.messages = SqlMessages(runner)
+        self.entries = SqlEntries(runner)
+        self.registry = SqlRegistry(runner)
+        self.leases = TableLeases(runner)
+
+    def fenced(self, lease: Lease) -> Store:
+        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
+        return Fenced(self, self._serving, lease)
+
+    @abstractmethod
+    def durability(self) -> Durability:
+        """Tell what a finished write survives."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what was begun and let go of the store; a second call does nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Fenced(SqlStore):
+    """A store whose messages and entries are written behind a lease."""
+
+    def __init__(self, store: SqlStore, runner: Serving, lease: Lease) -> None:
+        super().__init__(runner, store.max_message_bytes)
+        self.unfenced = store
+        self.distributed = store.distributed
+        self.messages = SqlMessages(runner, lease.fence)
+        self.entries = SqlEntries(runner, lease.fence)
+
+    def durability(self) -> Durability:
+        return self.unfenced.durability()
+
+    async def close(self) -> None:
+        await self.unfenced.close()

@@ -1,0 +1,150 @@
+"""A private Redis with a replica, and three sentinels that promote it when the master dies."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Self
+
+import redis
+
+from tests.servers.packages import program
+from tests.servers.processes import wait_until
+from tests.servers.redis import Redis
+from tests.servers.server import HOST
+
+MASTER = "mymaster"
+_SENTINELS = 3
+_QUORUM = 2
+
+
+class _Node(Redis):
+    """A Redis whose configuration file is ours only once: sentinels write into it who is master."""
+
+    def _prepare(self) -> None:
+        self._write("redis.conf", [*self._settings(), *self.settings])
+
+    def _command(self) -> list[str]:
+        return [program("redis-server"), str(self.directory / "redis.conf")]
+
+    def role(self) -> str:
+        """Return `master` or `slave`."""
+        with self.client() as client:
+            return str(client.execute_command("ROLE")[0])
+
+
+class _Sentinel(_Node):
+    """One sentinel; its settings say what it would else take seconds to learn."""
+
+    def __init__(self, *, fast: bool, password: str) -> None:
+        super().__init__(fast=fast, password=password)
+        self.name = secrets.token_hex(20)
+
+    def _settings(self) -> list[str]:
+        return [
+            f"bind {HOST}",
+            f"port {self.port}",
+            f"dir {self.directory}",
+            f"requirepass {self.password}",
+            f"sentinel sentinel-pass {self.password}",
+            f"sentinel myid {self.name}",
+        ]
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), "--sentinel"]
+
+    def master_port(self) -> int:
+        """Return the port that clients are sent to."""
+        with self.client() as client:
+            return int(client.sentinel_get_master_addr_by_name(MASTER)[1])
+
+    def is_content(self) -> bool:
+        """Whether it reaches enough sentinels to promote a replica, and knows one to promote."""
+        with self.client() as client:
+            try:
+                client.execute_command("SENTINEL", "CKQUORUM", MASTER)
+            except redis.ResponseError:
+                return False
+            replicas = client.sentinel_slaves(MASTER)
+        return any(replica["flags"] == "slave" and replica["master-link-status"] == "ok" for replica in replicas)
+
+
+class RedisSentinel:
+    """A Redis master, its replicas, and three sentinels, all with the same password.
+
+    Replicas copy after the master has answered, as Redis does it: a failover may lose what was just written.
+    """
+
+    def __init__(self, *, fast: bool = False, replicas: int = 1, settings: Sequence[str] = ()) -> None:
+        self.password = secrets.token_hex(12)
+        # A replica is given its copy at once, where Redis would wait five seconds for others to ask too.
+        lines = ["repl-diskless-sync-delay 0", *settings]
+        self.nodes = [_Node(fast=fast, settings=lines, password=self.password) for _ in range(1 + replicas)]
+        self.sentinels = [_Sentinel(fast=fast, password=self.password) for _ in range(_SENTINELS)]
+        first, *others = self.nodes
+        for replica in others:
+            replica.settings.append(f"replicaof {HOST} {first.port}")
+        for sentinel in self.sentinels:
+            sentinel.settings.extend(self._known_to(sentinel))
+
+    @property
+    def url(self) -> str:
+        """What a user would give to `open_store`."""
+        hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://:{self.password}@{hosts}/{MASTER}"
+
+    @property
+    def master(self) -> Redis:
+        """The node that the sentinels send clients to."""
+        port = self.sentinels[0].master_port()
+        return next(node for node in self.nodes if node.port == port)
+
+    def start(self) -> None:
+        """Start all that does not run, and return when the sentinels could promote a replica."""
+        for server in (*self.nodes, *self.sentinels):
+            if not server.is_running:
+                server.start()
+        wait_until(lambda: all(sentinel.is_content() for sentinel in self.sentinels), "the sentinels to meet")
+
+    def failover(self) -> None:
+        """Kill the master, and return when all sentinels send clients to a promoted replica.
+
+        The killed node stays dead until `start`, and then is a replica.
+        """
+        old = self.master
+        old.kill()
+        wait_until(lambda: all(self._is_promoted(sentinel, old) for sentinel in self.sentinels), "a promotion")
+
+    def close(self) -> None:
+        """End all servers and remove their directories."""
+        with ExitStack() as last:
+            for server in (*self.nodes, *self.sentinels):
+                last.callback(server.close)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _is_promoted(self, sentinel: _Sentinel, old: Redis) -> bool:
+        port = sentinel.master_port()
+        return port != old.port and any(node.port == port and node.role() == "master" for node in self.nodes)
+
+    def _known_to(self, sentinel: _Sentinel) -> list[str]:
+        first, *replicas = self.nodes
+        others = [other for other in self.sentinels if other is not sentinel]
+        return [
+            f"sentinel monitor {MASTER} {HOST} {first.port} {_QUORUM}",
+            f"sentinel auth-pass {MASTER} {self.password}",
+            f"sentinel down-after-milliseconds {MASTER} 500",
+            f"sentinel failover-timeout {MASTER} 3000",
+            *(f"sentinel known-replica {MASTER} {HOST} {replica.port}" for replica in replicas),
+            *(f"sentinel known-sentinel {MASTER} {HOST} {other.port} {other.name}" for other in others),
+        ]
