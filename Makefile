@@ -35,10 +35,11 @@ check: $(READY) ## Format, lint, types, rooms, public API, docs: seconds
 	$(BIN)/python -m pytest -q -n $(WORKERS) tests/architecture
 	$(BIN)/python tools/shape.py
 
-test-fast: $(READY) ## Every test but the fault tests
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m 'not fault'
+test-fast: $(READY) ## Every test that needs no server, but the fault tests: under a minute
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m 'not fault and not server'
 
-test: $(READY) ## Every test, and at least 95 % of core covered
+test: $(READY) ## Every test, on servers of its own too, and at least 95 % of core covered
+	$(BIN)/python -m tests.servers.packages
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov=leafward.core --cov-fail-under=95
 
 torture: $(READY) ## Kill, fill and starve a store for minutes; writes RELIABILITY.md

@@ -85,6 +85,17 @@ def class_tree(cls: type) -> ast.ClassDef:
     )
 
 
+def awaited_from(home: str, name: str) -> ast.expr | None:
+    """Return what one gets who awaits an object of a class of ours, or nothing when it is not awaited."""
+    cls = getattr(import_module(home), name, None) if home.startswith("leafward.") else None
+    if not inspect.isclass(cls) or "__await__" not in vars(cls):
+        return None
+    method = next(node for node in class_tree(cls).body if isinstance(node, Function) and node.name == "__await__")
+    assert isinstance(method.returns, ast.Subscript)
+    assert isinstance(method.returns.slice, ast.Tuple)
+    return ast.parse(ast.unparse(method.returns.slice.elts[AWAITABLES["Coroutine"]]), mode="eval").body
+
+
 class Mirrored(ast.NodeTransformer):
     """Turns annotations of the async side into those of the sync side, and notes the names they need.
 
@@ -123,6 +134,9 @@ class Mirrored(ast.NodeTransformer):
         if node.id in MIRRORED and not self._given:
             return ast.Name(PREFIX + node.id)
         home = self._homes.get(node.id)
+        awaited = None if self._given or home is None else awaited_from(home, node.id)
+        if home is not None and awaited is not None:
+            return Mirrored(home, self._imports, given=False).visit(awaited)
         if home is not None:
             meaning = aliases_in(home).get(node.id) if home.startswith("leafward.") else None
             if meaning is not None and not self._given and "Awaitable" in ast.unparse(meaning):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from leafward.core.errors import CorruptStore as CorruptStore
     from leafward.core.errors import InvalidId as InvalidId
     from leafward.core.errors import LeafwardError as LeafwardError
+    from leafward.core.errors import LeaseBusy as LeaseBusy
+    from leafward.core.errors import LeaseLost as LeaseLost
     from leafward.core.errors import MessageNotFound as MessageNotFound
     from leafward.core.errors import MessageTooLarge as MessageTooLarge
     from leafward.core.errors import NotFound as NotFound
@@ -53,6 +55,8 @@ _HOMES = {
         "CorruptStore",
         "InvalidId",
         "LeafwardError",
+        "LeaseBusy",
+        "LeaseLost",
         "MessageNotFound",
         "MessageTooLarge",
         "NotFound",
@@ -105,6 +109,8 @@ __all__ = [
     "DirectorySkillProvider",
     "InvalidId",
     "LeafwardError",
+    "LeaseBusy",
+    "LeaseLost",
     "Message",
     "MessageNotFound",
     "MessageTooLarge",

@@ -54,7 +54,8 @@ def test_the_stub_is_what_the_async_classes_say() -> None:
 @pytest.mark.parametrize("home", ["leafward.sessions", "leafward.stores"])
 def test_every_public_class_that_is_awaited_has_a_mirror(home: str) -> None:
     # The store is where the mirrors begin, and an opening is awaited by `blocking` itself.
-    elsewhere = {"Store", "SupportsBackup", "Opening"}  # Providers are called by sessions, not by users.
+    # Providers are called by sessions and tables by `TableLeases`, which a store offers as its `Leases`.
+    elsewhere = {"Store", "SupportsBackup", "Opening", "LeaseTable", "TableLeases"}
 
     module = import_module(home)
     handles = [

@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.servers.processes import kill_tree
+from tests.servers.shared_memory import remove_shared_memory
 
 _ROOT = Path(__file__).parents[2]
 _guardians: dict[int, int] = {}
@@ -73,6 +74,7 @@ def _watch() -> None:
     with ExitStack() as last:
         for directory in directories:
             last.callback(shutil.rmtree, directory)
+            last.callback(remove_shared_memory, directory / "data")
         for pid, handle in processes.items():
             last.callback(_end, pid, handle)
 

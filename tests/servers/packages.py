@@ -26,6 +26,7 @@ PROGRAMS = {
 """What `make test` needs, by the variable that names a server to use instead."""
 
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_POSTGRES = Path("/usr/lib/postgresql")
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _POLICY_TEXT = "#!/bin/sh\n# No service starts while the packages of the test servers are installed.\nexit 101\n"
 
@@ -49,7 +50,9 @@ def program(name: str) -> str:
         ProgramMissing: it is not here and we are not root, or the packages do not hold it.
     """
     require(name)
-    return find(name) or ""
+    path = find(name)
+    assert path
+    return path
 
 
 def require(*names: str) -> None:
@@ -66,7 +69,7 @@ def require(*names: str) -> None:
 
 def find(name: str) -> str | None:
     """Return the path of a program, or None: newest PostgreSQL first, then PATH, then where Debian keeps servers."""
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
+    versions = sorted(_POSTGRES.glob("*/bin"), key=lambda folder: float(folder.parent.name))
     places = [*map(str, reversed(versions)), *os.get_exec_path(), *_FOLDERS]
     return shutil.which(name, path=os.pathsep.join(places))
 

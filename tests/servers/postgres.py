@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from pathlib import Path
 from typing import ClassVar
 
 from tests.servers.packages import program
 from tests.servers.server import HOST, Server
+from tests.servers.shared_memory import remove_shared_memory
 
 _ADMIN = "postgres"
 _NAME = "leafward"
@@ -26,6 +28,11 @@ class Postgres(Server):
     def url(self) -> str:
         """What a user would give to `open_store`."""
         return f"postgresql://{_NAME}:{self.password}@{HOST}:{self.port}/{_NAME}"
+
+    def kill(self) -> None:
+        """End it as a crash does: SIGKILL to all its processes, none left when this returns."""
+        super().kill()
+        remove_shared_memory(self._data)
 
     def _prepare(self) -> None:
         secret = self._write("password", [self.password])
@@ -74,5 +81,5 @@ class Postgres(Server):
         )
 
     @property
-    def _data(self) -> str:
-        return str(self.directory / "data")
+    def _data(self) -> Path:
+        return self.directory / "data"

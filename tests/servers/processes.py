@@ -21,7 +21,7 @@ def kill_tree(pid: int) -> None:
     """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: _state(pid) in "TZ", f"process {pid} to stop")
+        wait_until(lambda: _state(pid) in {"", "T", "Z"}, f"process {pid} to stop")
     family = [pid, *_descendants(pid)]
     for member in family:
         with suppress(ProcessLookupError):
@@ -31,7 +31,7 @@ def kill_tree(pid: int) -> None:
 
 def is_running(pid: int) -> bool:
     """Whether a process exists and has not ended; one that only waits to be reaped has ended."""
-    return _state(pid) not in "Z"
+    return _state(pid) not in {"", "Z"}
 
 
 def wait_until(happened: Callable[[], bool], what: str, *, patience: float = _PATIENCE) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import BusyLoadingError
+from redis.retry import Retry
 
 from tests.servers.packages import program
 from tests.servers.server import HOST, Server
@@ -18,7 +21,8 @@ class Redis(Server):
 
     def client(self) -> redis.Redis:
         """Return a blocking client, to be closed by the caller."""
-        return redis.Redis(host=HOST, port=self.port, password=self.password, decode_responses=True, retry=None)
+        once = Retry(NoBackoff(), 0)
+        return redis.Redis(host=HOST, port=self.port, password=self.password, decode_responses=True, retry=once)
 
     def _prepare(self) -> None:
         """Redis makes its data by itself."""
@@ -43,5 +47,5 @@ class Redis(Server):
         with self.client() as client:
             try:
                 return bool(client.ping())
-            except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
+            except (redis.ConnectionError, BusyLoadingError):
                 return False

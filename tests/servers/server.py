@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from tests.servers.guardian import guard, release
 from tests.servers.ports import Port
@@ -58,7 +58,7 @@ class Server(ABC):
         self._owner = _owner(self.account)
         if self._owner:
             os.chown(self.directory, self._owner.pw_uid, self._owner.pw_gid)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._is_prepared = False
 
     @property
@@ -78,7 +78,7 @@ class Server(ABC):
     def _is_ready(self) -> bool:
         """Whether a client that logs in is answered."""
 
-    def _finish(self) -> None:
+    def _finish(self) -> None:  # noqa: B027 - most servers need nothing more
         """Do what the first start needs a running server for."""
 
     @property
@@ -213,7 +213,7 @@ class Server(ABC):
             os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
         return path
 
-    def _identity(self) -> dict[str, object]:
+    def _identity(self) -> dict[str, Any]:
         if self._owner is None:
             return {}
         return {"user": self._owner.pw_uid, "group": self._owner.pw_gid, "extra_groups": []}

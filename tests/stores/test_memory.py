@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import pytest
 
@@ -12,6 +14,7 @@ from leafward.testing import (
     ChangeContract,
     CompactionContract,
     ContextContract,
+    LeaseContract,
     MessageContract,
     RegistryContract,
     ScopeContract,
@@ -19,6 +22,7 @@ from leafward.testing import (
     StoreContract,
     TreeContract,
 )
+from leafward.testing.durable import Reopen
 
 
 class TestMemory(
@@ -36,3 +40,25 @@ class TestMemory(
     async def store(self) -> AsyncGenerator[Store]:
         async with open_store("memory://") as store:
             yield store
+
+
+class TestNamedMemory(LeaseContract):
+    """A store of one name is shared by all who open it."""
+
+    @pytest.fixture
+    def url(self) -> str:
+        return f"memory://{uuid4()}"
+
+    @pytest.fixture
+    async def store(self, url: str) -> AsyncGenerator[Store]:
+        async with open_store(url) as store:
+            yield store
+
+    @pytest.fixture
+    async def reopen(self, url: str) -> AsyncGenerator[Reopen]:
+        async with AsyncExitStack() as opened:
+
+            async def reopen() -> Store:
+                return await opened.enter_async_context(open_store(url))
+
+            yield reopen

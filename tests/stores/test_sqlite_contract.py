@@ -17,6 +17,7 @@ from leafward.testing import (
     ContextContract,
     DurableContextContract,
     DurableContract,
+    LeaseContract,
     MessageContract,
     RegistryContract,
     ScopeContract,
@@ -39,6 +40,7 @@ class TestSQLite(
     StoreContract,
     DurableContextContract,
     DurableContract,
+    LeaseContract,
 ):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:

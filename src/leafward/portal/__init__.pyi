@@ -39,11 +39,14 @@ from leafward.stores.contracts import (
 )
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
+from leafward.stores.leases import Lease
 from leafward.stores.registry import ErasureReport, Origin, Page
 
 __all__ = [
     "BlockingEntryIndex",
     "BlockingIterator",
+    "BlockingLease",
+    "BlockingLeases",
     "BlockingMessageStore",
     "BlockingSession",
     "BlockingSessionManager",
@@ -76,6 +79,11 @@ class BlockingStore:
     def entries(self) -> BlockingEntryIndex: ...
     @property
     def registry(self) -> BlockingSessionRegistry: ...
+    @property
+    def leases(self) -> BlockingLeases: ...
+    def fenced(self, lease: BlockingLease | Lease) -> BlockingStore:
+        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
+
     @property
     def max_message_bytes(self) -> int: ...
     @property
@@ -142,6 +150,15 @@ class BlockingSession:
 
     def for_session(self, session_id: str) -> Self:
         """Choose which of the user's sessions with the agent it is."""
+
+    def with_lease(self, lease: BlockingLease | Lease) -> BlockingSession:
+        """Return another handle on this session, set up like this one, that writes only as long as the lease is held.
+
+        Its writes raise `LeaseLost`, inside their transaction, once another holder came or the lease was released.
+
+        Raises:
+            ConfigurationError: the lease is for another session or user, or the storage is one of your own.
+        """
 
     @property
     def session_id(self) -> str: ...
@@ -825,6 +842,50 @@ class BlockingEntryIndex:
 
     def keep_prompt(self, scope: Scope, prompt: Prompt, *, replace: bool) -> Prompt:
         """Store the prompt, unless there is one and it is not to be replaced; return what is stored now."""
+
+class BlockingLeases:
+    """Hands out leases."""
+
+    def acquire(
+        self, session_id: str, user_id: str | None = None, ttl: float = ..., wait: float | None = None
+    ) -> BlockingLease:
+        """Wait for one's turn and hold the session: `async with store.leases.acquire(...) as lease`, or `await` it.
+
+        The lease is renewed until it is released; a holder that died is followed by the next after `ttl` seconds.
+
+        Raises:
+            LeaseBusy: it was not one's turn within `wait` seconds.
+            InvalidId: one of the ids is refused.
+            ConfigurationError: `ttl` or `wait` is no length of time.
+        """
+
+class BlockingLease:
+    """The right to write to one session, renewed in the background until it is released.
+
+    One that nobody refers to any more, be it by a handle that was made with it, is no longer renewed and runs out.
+    """
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def user_id(self) -> str | None: ...
+    @property
+    def token(self) -> int:
+        """A number larger than that of every earlier holder."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held, as far as is known here: not released, renewed in time. Only a write tells for sure."""
+
+    def release(self) -> None:
+        """Let the next one in; a second call does nothing.
+
+        Raises:
+            StoreError: the store could not be told; the lease is no longer renewed and runs out by itself.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
 
 def blocking(url: str, **options: Any) -> BlockingStore:
     """Open the store a URL names for scripts and notebooks: `with leafward.blocking("sqlite:///chat.db") as store`.

@@ -23,6 +23,8 @@ MIRRORED = {
     "MessageStore": Kind("leafward.stores"),
     "SessionRegistry": Kind("leafward.stores"),
     "EntryIndex": Kind("leafward.stores"),
+    "Leases": Kind("leafward.stores"),
+    "Lease": Kind("leafward.stores"),
 }
 """What `leafward.portal` exports as `Blocking…`; a class with a maker takes the store as its first argument."""
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from leafward.core.errors import LeafwardError, StoreError
+from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.json import DecodeError, decode
 from leafward.core.transcript import shortened
 
@@ -149,7 +149,7 @@ async def answer(schema: Mapping[str, Any], work: Execute, arguments: object) ->
         return _told(mistake)
     try:
         return await work(given)
-    except StoreError:
+    except (StoreError, LeaseLost):
         raise
     except LeafwardError as error:
         return _told(str(error))

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from leafward.stores.entries import EntryIndex as EntryIndex
     from leafward.stores.entries import Prompt as Prompt
     from leafward.stores.entries import Shelf as Shelf
+    from leafward.stores.leases import Fence as Fence
+    from leafward.stores.leases import Lease as Lease
+    from leafward.stores.leases import Leases as Leases
+    from leafward.stores.leases import LeaseTable as LeaseTable
+    from leafward.stores.leases import Slot as Slot
+    from leafward.stores.leases import TableLeases as TableLeases
     from leafward.stores.opening import Opening as Opening
     from leafward.stores.opening import open_store as open_store
     from leafward.stores.registry import ErasureReport as ErasureReport
@@ -61,6 +67,14 @@ _HOMES = {
         "Prompt",
         "Shelf",
     ),
+    "leafward.stores.leases": (
+        "Fence",
+        "Lease",
+        "LeaseTable",
+        "Leases",
+        "Slot",
+        "TableLeases",
+    ),
     "leafward.stores.opening": (
         "Opening",
         "open_store",
@@ -85,6 +99,10 @@ __all__ = [
     "Entry",
     "EntryIndex",
     "ErasureReport",
+    "Fence",
+    "Lease",
+    "LeaseTable",
+    "Leases",
     "MessageStore",
     "NewOverlay",
     "Opening",
@@ -95,8 +113,10 @@ __all__ = [
     "SearchFilter",
     "SessionRegistry",
     "Shelf",
+    "Slot",
     "Store",
     "SupportsBackup",
+    "TableLeases",
     "Unchanged",
     "View",
     "Weight",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import time
-from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol, Self
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from leafward.core.errors import ConfigurationError, LeafwardError, LeaseBusy
+from leafward.core.errors import ConfigurationError, LeafwardError, LeaseBusy, OutcomeUnknown
 from leafward.core.ids import Scope, check_id, new_id
+
+T = TypeVar("T")
 
 DEFAULT_TTL = 30.0
 TICKET_TTL = 10.0
-"""Seconds after which a waiter that no longer asks has lost its turn."""
+"""Seconds after which a waiter that no longer asks has lost its turn, or sooner if its lease would not last as long."""
+LONGEST_TTL = 366 * 86_400.0
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
-_log = logging.getLogger(__name__)
 
 
 class Slot(NamedTuple):
@@ -42,35 +46,81 @@ class Fence(NamedTuple):
 
 
 class LeaseTable(Protocol):
-    """What a backend does for leases; each call is one atomic step by the store's own clock.
+    """What a backend does for leases; each call is one atomic step by the store's own clock, and may be repeated.
 
-    A token is larger than every earlier one of its slot. A holder is known by a name of its own.
+    A token is larger than every earlier one of its slot. A holder is known by a name of its own, never used again.
     """
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        """Queue up, or stay in the queue; return a token when it is this holder's turn and nobody has the lease."""
+        """Return a token when it is this holder's turn and nobody has the lease; else queue up, or stay in the queue.
+
+        Turns are in the order of first asking. A place in the queue is lost `ticket_ttl(ttl)` seconds after it was
+        last asked for, if not before half of that. A holder that has the lease gets the same token again.
+        """
         ...
 
     async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        """Let the lease last `ttl` seconds from now; False when another holder came."""
+        """Let the lease last `ttl` seconds from now, also one that ran out; False when another holder came."""
         ...
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        """Give back the lease, or the place in the queue."""
+        """Give back the lease, or the place in the queue, if there is one."""
         ...
 
 
-class Lease:
-    """The right to write to one session, renewed in the background until it is released."""
+def ticket_ttl(ttl: float) -> float:
+    """Return for how many seconds a place in the queue is kept without being asked for."""
+    return min(ttl, TICKET_TTL)
 
-    def __init__(self, table: LeaseTable, fence: Fence, holder: str, ttl: float) -> None:
+
+class _Line:
+    """Those who wait for one slot at one open store, in the order of their tickets, and who holds it there.
+
+    Tickets are drawn one at a time, so no other can be served before the first in line: it asks often, and the others
+    only to keep their tickets. While the holder is at the same store, the first need not ask either: it is woken.
+    """
+
+    def __init__(self) -> None:
+        self.drawing = asyncio.Lock()
+        self.held_until = 0.0
+        """Until when the holder at this store surely has the lease, unless it says otherwise before."""
+        self._waiting: list[asyncio.Event] = []
+
+    def join(self) -> asyncio.Event:
+        """Return what wakes the one who joins."""
+        event = asyncio.Event()
+        self._waiting.append(event)
+        return event
+
+    def drop(self, event: asyncio.Event) -> None:
+        self._waiting.remove(event)
+
+    def wake(self) -> None:
+        """Have the first in line ask now."""
+        if self._waiting:
+            self._waiting[0].set()
+
+    def rest(self, event: asyncio.Event) -> float:
+        """Return for how many seconds the one who is woken by `event` cannot be served."""
+        return self.held_until - time.monotonic() if self._waiting[0] is event else math.inf
+
+
+class Lease:
+    """The right to write to one session, renewed in the background until it is released.
+
+    One that nobody refers to any more, be it by a handle that was made with it, is no longer renewed and runs out.
+    """
+
+    def __init__(self, table: LeaseTable, fence: Fence, holder: str, ttl: float, *, line: _Line, asked: float) -> None:
         self.fence = fence
         self._table = table
         self._holder = holder
         self._ttl = ttl
-        self._lost = False
-        self._released = False
-        self._renewing = asyncio.create_task(self._renew(), name=f"lease of {fence.slot.session_id!r}")
+        self._line = line
+        self._left = False
+        self._hold(asked + ttl)
+        keeping = self._keep(weakref.ref(self), ttl / 3)
+        self._renewing = asyncio.create_task(keeping, name=f"lease of {fence.slot.session_id!r}")
 
     @property
     def session_id(self) -> str:
@@ -87,31 +137,44 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether it is held, as far as is known here; only a write tells for sure."""
-        return not (self._lost or self._released)
-
-    async def _renew(self) -> None:
-        known = time.monotonic()
-        while not self._lost:
-            await asyncio.sleep(self._ttl / 3)
-            asked = time.monotonic()
-            try:
-                if await self._table.renew(self.fence.slot, self._holder, self._ttl):
-                    known = asked
-                else:
-                    self._lost = True
-            except LeafwardError as error:
-                # The store may be back in time; until then the lease is still ours.
-                _log.warning("the lease of session %r could not be renewed: %s", self.session_id, error)
-                self._lost = time.monotonic() - known > self._ttl
+        """Whether it is held, as far as is known here: not released, renewed in time. Only a write tells for sure."""
+        return time.monotonic() < self._until
 
     async def release(self) -> None:
-        """Let the next one in; a second call does nothing."""
-        if self._released:
-            return
-        self._released = True
+        """Let the next one in; a second call does nothing.
+
+        Raises:
+            StoreError: the store could not be told; the lease is no longer renewed and runs out by itself.
+        """
         self._renewing.cancel()
-        await asyncio.shield(self._table.leave(self.fence.slot, self._holder))
+        self._hold(0.0)
+        if not self._left:
+            await _to_the_end(_settled(lambda: self._table.leave(self.fence.slot, self._holder)))
+            self._left = True
+            self._line.wake()
+
+    def _hold(self, until: float) -> None:
+        self._until = self._line.held_until = until
+
+    async def _renew(self) -> bool:
+        asked = time.monotonic()
+        try:
+            renewed = await self._table.renew(self.fence.slot, self._holder, self._ttl)
+        except LeafwardError:
+            # Whoever writes meets the same error. The store may be back before somebody else can have come.
+            return self.held
+        self._hold(asked + self._ttl if renewed else 0.0)
+        return renewed
+
+    @staticmethod
+    async def _keep(ref: weakref.ref[Lease], pause: float) -> None:
+        # Nothing here has the lease while it sleeps: what renews it must not be what keeps it alive.
+        renewed = True
+        while renewed:
+            await asyncio.sleep(pause)
+            lease = ref()
+            renewed = lease is not None and await lease._renew()
+            del lease
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,31 +189,56 @@ class Lease:
 class Acquiring:
     """A lease about to be acquired: await it, or enter it to have it released as well."""
 
-    def __init__(self, table: LeaseTable, slot: Slot, ttl: float, wait: float | None) -> None:
+    def __init__(self, table: LeaseTable, line: _Line, slot: Slot, *, ttl: float, wait: float | None) -> None:
         self._table = table
+        self._line = line
         self._slot = slot
         self._ttl = ttl
-        self._wait = wait
+        self._wait = math.inf if wait is None else wait
         self._lease: Lease | None = None
 
     async def _acquire(self) -> Lease:
         holder = new_id()
-        began = time.monotonic()
-        pause = _FIRST_PAUSE
+        until = time.monotonic() + self._wait
         try:
-            while True:
-                token = await self._table.take(self._slot, holder, self._ttl)
-                if token is not None:
-                    return Lease(self._table, Fence(self._slot, token), holder, self._ttl)
-                left = None if self._wait is None else self._wait - (time.monotonic() - began)
-                if left is not None and left <= 0:
-                    raise LeaseBusy(self._slot.session_id)
-                await asyncio.sleep(pause if left is None else min(pause, left))
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        except BaseException:
-            # Also when cancelled: nobody is to wait for one that has gone.
-            await asyncio.shield(self._table.leave(self._slot, holder))
+            async with self._line.drawing:
+                lease = await self._ask(holder)
+                if lease is not None:
+                    return lease
+                woken = self._line.join()
+            try:
+                return await self._wait_in_line(holder, woken, until)
+            finally:
+                self._line.drop(woken)
+        except (Exception, asyncio.CancelledError):
+            # Nobody is to wait for one that has gone. If the store cannot be told, ticket and lease run out.
+            with suppress(LeafwardError):
+                await _to_the_end(_settled(lambda: self._table.leave(self._slot, holder)))
+            self._line.wake()
             raise
+
+    async def _wait_in_line(self, holder: str, woken: asyncio.Event, until: float) -> Lease:
+        pause = _FIRST_PAUSE
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise LeaseBusy(self._slot.session_id)
+            rest = min(left, max(pause, self._line.rest(woken)), ticket_ttl(self._ttl) / 3)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await woken.wait()
+            pause = _FIRST_PAUSE if woken.is_set() else min(2 * pause, _LONGEST_PAUSE)
+            woken.clear()
+            lease = await self._ask(holder)
+            if lease is not None:
+                return lease
+
+    async def _ask(self, holder: str) -> Lease | None:
+        asked = time.monotonic()
+        token = await _settled(lambda: self._table.take(self._slot, holder, self._ttl))
+        if token is None:
+            return None
+        return Lease(self._table, Fence(self._slot, token), holder, self._ttl, line=self._line, asked=asked)
 
     def __await__(self) -> Generator[Any, Any, Lease]:
         return self._acquire().__await__()
@@ -162,6 +250,24 @@ class Acquiring:
     async def __aexit__(self, *_: object) -> None:
         if self._lease is not None:
             await self._lease.release()
+
+
+async def _settled(step: Callable[[], Awaitable[T]]) -> T:
+    """Do a step that may be repeated; repeat it when nobody knows whether it was done."""
+    try:
+        return await step()
+    except OutcomeUnknown:
+        return await step()
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do some work to its end, also for one who is cancelled meanwhile; that is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        await asyncio.wait((task,))
+        raise cancelled from None if task.cancelled() else task.exception()
 
 
 class Leases(Protocol):
@@ -176,15 +282,19 @@ class Leases(Protocol):
 
         Raises:
             LeaseBusy: it was not one's turn within `wait` seconds.
+            InvalidId: one of the ids is refused.
+            ConfigurationError: `ttl` or `wait` is no length of time.
         """
         ...
 
 
-class TableLeases:
+class TableLeases(Leases):
     """Leases by what a backend's `LeaseTable` does."""
 
     def __init__(self, table: LeaseTable) -> None:
         self._table = table
+        # Those who wait and those who hold have the line; when all are gone, it goes.
+        self._lines: weakref.WeakValueDictionary[Slot, _Line] = weakref.WeakValueDictionary()
 
     def acquire(
         self, session_id: str, user_id: str | None = None, ttl: float = DEFAULT_TTL, wait: float | None = None
@@ -192,6 +302,13 @@ class TableLeases:
         check_id("session id", session_id)
         if user_id is not None:
             check_id("user id", user_id)
-        if not ttl > 0 or (wait is not None and not wait >= 0):
-            raise ConfigurationError(f"a lease lasts some time and is waited for: ttl={ttl!r}, wait={wait!r} will not do")
-        return Acquiring(self._table, Slot(user_id, session_id), ttl, wait)
+        if not _is_number(ttl) or not 0 < ttl <= LONGEST_TTL:
+            raise ConfigurationError(f"ttl is a number of seconds, above 0 and up to a year, not {ttl!r}")
+        if wait is not None and (not _is_number(wait) or not wait >= 0):
+            raise ConfigurationError(f"wait is a number of seconds, or None to wait for one's turn, not {wait!r}")
+        slot = Slot(user_id, session_id)
+        return Acquiring(self._table, self._lines.setdefault(slot, _Line()), slot, ttl=ttl, wait=wait)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -19,59 +19,23 @@ from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
-from leafward.stores.sql import leases, reads, registry, remains, scanning, schema, statements
+from leafward.stores.sql import leases, reads, registry, remains, scanning
 from leafward.stores.sql.commands import Command
-from leafward.stores.sql.operations import Operation, SessionRow, find_session, run_steps
+from leafward.stores.sql.in_memory import drop_discarded, new_database, render
+from leafward.stores.sql.operations import Operation, find_session, run_steps
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.urls import without_secrets
 
 T = TypeVar("T")
-
-DISCARDED = "SELECT tree_no FROM {p}tree WHERE discarded = 1"
-DROP_MESSAGES = "DELETE FROM {p}message WHERE tree_no = ?"
-DISCARDED_SHELVES = "SELECT shelf_no FROM {p}shelf WHERE session_no < 0"
-DROP_SHELF = (
-    "DELETE FROM {p}entry_word WHERE shelf_no = ?",
-    "DELETE FROM {p}entry WHERE shelf_no = ?",
-    statements.DROP_SHELF,
-)
-
-
-def _new_database() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
-    for step in schema.MIGRATIONS:
-        for statement in step:
-            connection.execute(_render(statement))
-    return connection
-
-
-def _render(statement: str) -> str:
-    return statement.replace("{p}", "")
 
 
 @dataclass(slots=True)
 class MemoryData:
     """What the stores opened as one `memory://name` share."""
 
-    connection: sqlite3.Connection = field(default_factory=_new_database)
+    connection: sqlite3.Connection = field(default_factory=new_database)
     signals: Signals = field(default_factory=Signals)
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-class NoIndex:
-    """Searches look at the messages themselves."""
-
-    def added(self, place: int) -> Operation[None]:
-        yield from ()
-
-    def changed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
-        yield from ()
-
-    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
-        yield from ()
-
-
-NO_INDEX = NoIndex()
 
 
 class MemoryRunner:
@@ -80,19 +44,17 @@ class MemoryRunner:
     def __init__(self, data: MemoryData, guard: Guard) -> None:
         self._data = data
         self._guard = guard
-        self._rendered: dict[str, str] = {}
 
     def _run(self, operation: Operation[T]) -> T:
         return run_steps(operation, self._execute)
 
     def _execute(self, statement: str, parameters: tuple[object, ...]) -> list[object]:
-        rendered = self._rendered.get(statement) or self._rendered.setdefault(statement, _render(statement))
-        return self._data.connection.execute(rendered, parameters).fetchall()
+        return self._data.connection.execute(render(statement), parameters).fetchall()
 
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         if fence is not None:
             fence.check(command.scope)
-        result = self._commit(leases.fenced(command, NO_INDEX, fence))
+        result = self._commit(leases.fenced(command, scanning.NO_INDEX, fence))
         self._data.signals.notify(command.scope)
         return result
 
@@ -102,7 +64,7 @@ class MemoryRunner:
             self._data.connection.execute("BEGIN")
             try:
                 result = self._run(operation)
-                self._run(_drop_discarded())
+                self._run(drop_discarded())
             except BaseException:
                 self._data.connection.execute("ROLLBACK")
                 raise
@@ -145,15 +107,6 @@ def _erase(scope: Scope) -> Operation[list[str] | None]:
     left = yield from remains.in_the_store(session, scope.session_id)
     yield from registry.delete(scope)
     return [*left, "copies of this process's memory, such as swap or a core dump"]
-
-
-def _drop_discarded() -> Operation[None]:
-    for (tree_no,) in (yield DISCARDED, ()):
-        for statement in (DROP_MESSAGES, *statements.DROP_TREE):
-            yield statement, (tree_no,)
-    for (shelf_no,) in (yield DISCARDED_SHELVES, ()):
-        for statement in DROP_SHELF:
-            yield statement, (shelf_no,)
 
 
 _named: dict[str, MemoryData] = {}

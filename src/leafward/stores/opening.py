@@ -20,6 +20,8 @@ ENTRY_POINT_GROUP = "leafward.stores"
 _OURS = {
     "memory": "leafward.stores.memory:open_memory",
     "sqlite": "leafward.stores.sqlite:open_sqlite",
+    "postgresql": "leafward.stores.servers.postgres:open_postgres",
+    "mysql": "leafward.stores.servers.mysql:open_mysql",
 }
 
 

@@ -9,8 +9,8 @@ A backend's test file names the contracts and gives them a store:
                 yield store
 
 Each test wants a store that holds nothing yet. A backend that keeps its data when it is closed
-also inherits `DurableContract` and `DurableContextContract` and gives them `reopen`. The tests run
-under pytest-asyncio.
+also inherits `DurableContract` and `DurableContextContract` and gives them `reopen`; one that two can
+have open at once inherits `LeaseContract`, which wants `reopen` too. The tests run under pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ pytest.register_assert_rewrite(
     "leafward.testing.durable",
     "leafward.testing.durable_context",
     "leafward.testing.failing",
+    "leafward.testing.fencing",
     "leafward.testing.filled",
     "leafward.testing.history",
     "leafward.testing.keyed",
+    "leafward.testing.leases",
     "leafward.testing.loading",
     "leafward.testing.messages",
     "leafward.testing.overlay_reading",
@@ -50,6 +52,7 @@ from leafward.testing.compaction import CompactionContract  # noqa: E402
 from leafward.testing.context import ContextContract  # noqa: E402
 from leafward.testing.durable import DurableContract  # noqa: E402
 from leafward.testing.durable_context import DurableContextContract  # noqa: E402
+from leafward.testing.leases import LeaseContract  # noqa: E402
 from leafward.testing.messages import MessageContract  # noqa: E402
 from leafward.testing.registry import RegistryContract  # noqa: E402
 from leafward.testing.scope import ScopeContract  # noqa: E402
@@ -63,6 +66,7 @@ __all__ = [
     "ContextContract",
     "DurableContextContract",
     "DurableContract",
+    "LeaseContract",
     "MessageContract",
     "RegistryContract",
     "ScopeContract",

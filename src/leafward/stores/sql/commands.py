@@ -177,6 +177,35 @@ class EditEntry(_Small):
 
 
 @dataclass(frozen=True, slots=True)
+class PutShared(_Small):
+    """The text that an edit of a shared shelf came to; with `Note` it does to the rows what the edit did."""
+
+    shelf: Shelf
+    key: str
+    content: str | None
+    description: str | None = None
+    searchable: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        return self.shelf.scope
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return entries.put_shared(self.shelf, self.key, self.content, self.description, self.searchable)
+
+
+@dataclass(frozen=True, slots=True)
+class Note(_Small):
+    """The session changed a text of a shared shelf."""
+
+    scope: Scope
+    label: str
+
+    def operation(self, indexing: Indexing) -> Operation[None]:
+        return entries.note(self.scope)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSkill(_Small):
     scope: Scope
     label: str

@@ -14,6 +14,7 @@ from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
     Operation,
+    find_or_add_owner,
     find_or_create,
     find_session,
     now,
@@ -40,7 +41,7 @@ def get(shelf: Shelf, key: str) -> Operation[Entry | None]:
 def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchable: bool) -> Operation[str | None]:
     shelf_no = yield from _find_shelf(shelf)
     rows = [] if shelf_no is None else (yield sql.GET_ENTRY, (shelf_no, key))
-    entry_no, content, described, analyzer = rows[0] if rows else (None, None, None, None)
+    _, content, described, analyzer = rows[0] if rows else (None, None, None, None)
     wanted = change(content)
     if wanted == content and (
         wanted is None or (description in (None, described) and searchable == (analyzer is not None))
@@ -51,6 +52,31 @@ def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchab
         shelf_no = (
             yield sql.ADD_SHELF, (session.owner_no, SHARED if shelf.shared else session.session_no, shelf.label)
         )[0][0]
+    yield from _write(shelf_no, key, wanted, description, searchable)
+    yield from record(session, "context", [])
+    return wanted
+
+
+def put_shared(
+    shelf: Shelf, key: str, content: str | None, description: str | None, searchable: bool
+) -> Operation[None]:
+    """Write a text that all sessions of an owner share, or remove it; no session changes by that."""
+    owner_no = yield from find_or_add_owner(shelf.scope.owner)
+    shelf_no = single((yield sql.GET_SHELF, (owner_no, SHARED, shelf.label)))
+    if shelf_no is None:
+        shelf_no = (yield sql.ADD_SHELF, (owner_no, SHARED, shelf.label))[0][0]
+    yield from _write(shelf_no, key, content, description, searchable)
+
+
+def note(scope: Scope) -> Operation[None]:
+    """Give a session its next version, because it changed a text that all sessions of its owner share."""
+    session = yield from find_or_create(scope)
+    yield from record(session, "context", [])
+
+
+def _write(shelf_no: int, key: str, wanted: str | None, description: str | None, searchable: bool) -> Operation[None]:
+    rows = yield sql.GET_ENTRY, (shelf_no, key)
+    entry_no, content, described, analyzer = rows[0] if rows else (None, None, None, None)
     if analyzer and entry_no is not None and content is not None:
         yield from _drop_words(shelf_no, entry_no, content, analyzer)
     if wanted is None:
@@ -58,8 +84,6 @@ def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchab
     else:
         entry = Entry(key, wanted, described if description is None else description)
         yield from put(shelf_no, entry_no, entry, analyzer_version() if searchable else None)
-    yield from record(session, "context", [])
-    return wanted
 
 
 def put(shelf_no: int, entry_no: int | None, entry: Entry, analyzer: str | None) -> Operation[int]:

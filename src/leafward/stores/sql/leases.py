@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from leafward.core.errors import LeaseLost
-from leafward.stores.leases import TICKET_TTL, Fence, Slot
+from leafward.stores.leases import Fence, Slot, ticket_ttl
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import STORE_CLOCK, Indexing, Operation
@@ -33,22 +33,30 @@ def take(slot: Slot, holder: str, ttl: float) -> Operation[int | None]:
     rows = yield sql.GET_LEASE, ids
     if not rows:
         yield sql.ADD_LEASE, ids
-        rows = [(0, None, 0)]
-    token, held_by, expires_at = rows[0]
-    yield sql.DROP_DEAD_TICKETS, (*ids, now)
-    alive_until = now + _micros(TICKET_TTL)
-    if (yield sql.HAS_TICKET, (*ids, holder)):
-        yield sql.KEEP_TICKET, (alive_until, *ids, holder)
-    else:
-        yield sql.ADD_TICKET, (*ids, holder, alive_until)
-    first = (yield sql.FIRST_TICKET, ids)[0][0]
-    if first != holder or (held_by is not None and expires_at > now):
+    token, held_by, expires_at = rows[0] if rows else (0, None, 0)
+    if held_by == holder:
+        return token
+    tickets: list[tuple[str, int]] = yield sql.LIST_TICKETS, ids
+    alive = {waiter: until for waiter, until in tickets if until > now}
+    if len(alive) < len(tickets):
+        yield sql.DROP_DEAD_TICKETS, (*ids, now)
+    if (held_by is not None and expires_at > now) or next(iter(alive), holder) != holder:
+        yield from _queue_up(ids, holder, alive.get(holder), now, _micros(ticket_ttl(ttl)))
         return None
     # By the clock as well, so that tokens grow even where the table was lost.
     token = max(token + 1, now)
     yield sql.SET_LEASE, (token, holder, now + _micros(ttl), *ids)
-    yield sql.DROP_TICKET, (*ids, holder)
+    if alive:
+        yield sql.DROP_TICKET, (*ids, holder)
     return token
+
+
+def _queue_up(ids: tuple[str, str], holder: str, until: int | None, now: int, lasts: int) -> Operation[None]:
+    if until is None:
+        yield sql.ADD_TICKET, (*ids, holder, now + lasts)
+    elif until < now + lasts // 2:
+        # Not each time: who waits asks often, and asking should cost no flush to disk.
+        yield sql.KEEP_TICKET, (now + lasts, *ids, holder)
 
 
 def renew(slot: Slot, holder: str, ttl: float) -> Operation[bool]:

@@ -32,9 +32,15 @@ from leafward.stores.sql.running import Runner
 class SqlMessages:
     """Runs each call as one operation."""
 
-    def __init__(self, runner: Runner, fence: Fence | None = None) -> None:
+    def __init__(self, runner: Runner, fence: Fence | None = None, unfenced: SqlMessages | None = None) -> None:
         self._runner = runner
         self._fence = fence
+        self._unfenced = unfenced
+
+    @property
+    def kept(self) -> SqlMessages:
+        """The messages that these are a view of: one compaction at a time goes for all views."""
+        return self._unfenced or self
 
     async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
         return await self._runner.write(commands.Append(scope, drafts, parent, weigh), self._fence)

@@ -296,11 +296,9 @@ SET_LEASE = "UPDATE {p}lease SET token = ?, holder = ?, expires_at = ? WHERE use
 
 ADD_TICKET = "INSERT INTO {p}ticket (user_id, session_id, holder, expires_at) VALUES (?, ?, ?, ?)"
 
-HAS_TICKET = "SELECT 1 FROM {p}ticket WHERE user_id = ? AND session_id = ? AND holder = ?"
-
 KEEP_TICKET = "UPDATE {p}ticket SET expires_at = ? WHERE user_id = ? AND session_id = ? AND holder = ?"
 
-FIRST_TICKET = "SELECT holder FROM {p}ticket WHERE user_id = ? AND session_id = ? ORDER BY ticket_no LIMIT 1"
+LIST_TICKETS = "SELECT holder, expires_at FROM {p}ticket WHERE user_id = ? AND session_id = ? ORDER BY ticket_no"
 
 DROP_TICKET = "DELETE FROM {p}ticket WHERE user_id = ? AND session_id = ? AND holder = ?"
 

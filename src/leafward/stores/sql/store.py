@@ -56,8 +56,14 @@ class Fenced(SqlStore):
         super().__init__(runner, store.max_message_bytes)
         self.unfenced = store
         self.distributed = store.distributed
-        self.messages = SqlMessages(runner, lease.fence)
+        self.leases = store.leases
+        self.messages = SqlMessages(runner, lease.fence, store.messages)
         self.entries = SqlEntries(runner, lease.fence)
+        # A lease is renewed as long as somebody has it: whoever writes behind it does.
+        self._lease = lease
+
+    def fenced(self, lease: Lease) -> Store:
+        return self.unfenced.fenced(lease)
 
     def durability(self) -> Durability:
         return self.unfenced.durability()

@@ -1,0 +1,230 @@
+"""From a command that changed something to the lines that tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+from msgspec import Raw
+
+from leafward.core.ids import Owner, Scope, new_id
+from leafward.core.json import encode
+from leafward.core.message import Message
+from leafward.core.overlays import Compaction
+from leafward.core.parent import LATEST_LEAF, ParentId
+from leafward.stores.contracts import Appended, NewOverlay
+from leafward.stores.drafts import Draft
+from leafward.stores.journal import entry as kinds
+from leafward.stores.journal.archives import archive_lines
+from leafward.stores.journal.entry import Entry, Payload, timestamp
+from leafward.stores.journal.telling import Line, batch, fact, message_lines, summary_lines
+from leafward.stores.journal.transcript import last_id
+from leafward.stores.sql import commands, reads
+from leafward.stores.sql.operations import Operation
+
+
+def header(scope: Scope, at: int) -> list[Entry]:
+    """Return the first line of a session's journal."""
+    return _header(kinds.Header, scope.owner, scope.session_id, at)
+
+
+def shared_header(owner: Owner, at: int) -> list[Entry]:
+    """Return the first line of the journal that all sessions of an owner share."""
+    return _header(kinds.SharedHeader, owner, owner.agent_id, at)
+
+
+def _header(kind: type[kinds.Header], owner: Owner, id: str, at: int) -> list[Entry]:
+    payload = kind(at=at, format=kinds.FORMAT, agent=owner.agent_id, user=owner.user_id, incarnation=new_id())
+    return [Entry(type=kind.kind, id=id, timestamp=timestamp(at), leafward=Raw(encode(payload)))]
+
+
+def neighbour(command: commands.Command[Any]) -> Operation[Message | None]:
+    """Return the message that the lines of a command refer to, as an operation to run before the command's own.
+
+    An append names what it goes below, a summary what comes first after it.
+    """
+    match command:
+        case commands.Append(scope, _, parent) | commands.Upsert(scope, _, parent):
+            if parent is LATEST_LEAF:
+                return (yield from reads.leaf(scope))
+            return None if parent is None else (yield from reads.get(scope, parent))
+        case commands.AddOverlay(scope, overlay):
+            return (yield from _after(scope, overlay))
+        case _:
+            return None
+
+
+def _after(scope: Scope, overlay: NewOverlay) -> Operation[Message | None]:
+    if (yield from reads.get(scope, overlay.to_id)) is None:
+        return None
+    below = {one.id for one in (yield from reads.children(scope, overlay.to_id))}
+    path = (yield from reads.path(scope, None, True)) if below else []
+    return next((one for one in path if one.id in below), None)
+
+
+def record(command: commands.Command[Any], result: Any, at: int, neighbour: Message | None = None) -> list[Entry]:
+    """Return one batch of lines for the journal of the session that a command changed.
+
+    `result` is what the command returned, `at` the time it ran at, `neighbour` what the operation of that name found
+    before. A fork or a split is run, dumped, undone and recorded as the `Restore` of what was dumped; a removed
+    session has no journal.
+    """
+    return batch(at, _lines(command, result, at, neighbour))
+
+
+def record_shared(command: commands.Command[Any], result: Any, at: int, version: int) -> list[Entry]:
+    """Return the lines for the journal that an owner's sessions share; `version` is what the session came to."""
+    if not isinstance(command, commands.EditEntry) or not command.shelf.shared:
+        return []
+    text = kinds.SharedWritten(
+        session=command.scope.session_id,
+        version=version,
+        label=command.shelf.label,
+        key=command.key,
+        content=result,
+        description=command.description,
+        searchable=command.searchable,
+    )
+    return batch(at, [fact(text, at)])
+
+
+@singledispatch
+def _payload(command: object, result: Any) -> Payload:
+    raise TypeError(f"a {type(command).__name__} is not recorded in a journal")
+
+
+def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: Message | None) -> list[Line]:
+    match command:
+        case commands.Append(_, drafts, parent):
+            return _append(drafts, parent, result, neighbour) or [fact(kinds.Created(), at)]
+        case commands.Upsert(_, draft, parent) if result.inserted:
+            return _append([draft], parent, result, neighbour)
+        case commands.AddOverlay(_, overlay):
+            return _overlay(overlay, result, neighbour)
+        case commands.Restore(_, archive):
+            return archive_lines(archive, at)
+        case _:
+            return [fact(_payload(command, result), at)]
+
+
+def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: Message | None) -> list[Line]:
+    found: list[Line] = []
+    below: str | None = None
+    for draft, stored in zip(drafts, result.messages, strict=True):
+        if stored is not draft.message:
+            # It was there before: only where the next one goes is to be told.
+            above, below = stored, stored.id
+            continue
+        told = kinds.Told(tokens=draft.tokens)
+        if found:
+            told.below = below
+        elif below is not None:
+            told.parent = below
+        elif parent is not LATEST_LEAF:
+            told.parent = parent
+        found += message_lines(draft.message, draft.body, told, None if above is None else last_id(above))
+        above, below = draft.message, None
+    return found
+
+
+def _overlay(overlay: NewOverlay, made: Compaction, after: Message | None) -> list[Line]:
+    payload = kinds.Summarised(start=overlay.from_id, end=overlay.to_id, tokens=overlay.tokens)
+    first_kept = None if after is None else after.id
+    return summary_lines(overlay.id, overlay.summary, overlay.at, payload, made.to_message_id, first_kept)
+
+
+@_payload.register
+def _(command: commands.Update, result: Any) -> Payload:
+    return _updated(command.draft)
+
+
+@_payload.register
+def _(command: commands.Upsert, result: Any) -> Payload:
+    return _updated(command.draft)
+
+
+def _updated(draft: Draft) -> Payload:
+    message = draft.message
+    return kinds.Updated(message=message.id, role=message.role, tokens=draft.tokens, body=Raw(draft.body))
+
+
+@_payload.register
+def _(command: commands.Delete, result: Any) -> Payload:
+    return kinds.Deleted(messages=list(dict.fromkeys(command.message_ids)))
+
+
+@_payload.register
+def _(command: commands.Clear, result: Any) -> Payload:
+    return kinds.Cleared()
+
+
+@_payload.register
+def _(command: commands.Checkout, result: Any) -> Payload:
+    return kinds.CheckedOut(message=command.message_id)
+
+
+@_payload.register
+def _(command: commands.Label, result: Any) -> Payload:
+    return kinds.Labelled(message=command.message_id, name=command.name)
+
+
+@_payload.register
+def _(command: commands.Reclaim, result: Any) -> Payload:
+    return kinds.ReclaimedResults(results=list(command.results))
+
+
+@_payload.register
+def _(command: commands.EditEntry, result: Any) -> Payload:
+    shelf = command.shelf
+    if shelf.shared:
+        return kinds.Noted(label=shelf.label)
+    return kinds.ContextWritten(
+        label=shelf.label,
+        key=command.key,
+        content=result,
+        description=command.description,
+        searchable=command.searchable,
+    )
+
+
+@_payload.register
+def _(command: commands.Note, result: Any) -> Payload:
+    return kinds.Noted(label=command.label)
+
+
+@_payload.register
+def _(command: commands.LoadSkill, result: Any) -> Payload:
+    return kinds.SkillLoaded(label=command.label, key=command.key)
+
+
+@_payload.register
+def _(command: commands.UnloadSkill, result: Any) -> Payload:
+    return kinds.SkillUnloaded(label=command.label, key=command.key, results=list(command.reclaimed))
+
+
+@_payload.register
+def _(command: commands.KeepPrompt, result: Any) -> Payload:
+    prompt = command.prompt
+    return kinds.Prompted(text=prompt.text, tokens=prompt.tokens, fingerprint=prompt.fingerprint)
+
+
+@_payload.register
+def _(command: commands.Create, result: Any) -> Payload:
+    name, parent, model, source = command.origin
+    return kinds.Created(name=name, parent=parent, model=model, source=source)
+
+
+@_payload.register
+def _(command: commands.Rename, result: Any) -> Payload:
+    return kinds.Renamed(name=command.name)
+
+
+@_payload.register
+def _(command: commands.AddUsage, result: Any) -> Payload:
+    return kinds.Used(input=command.input_tokens, output=command.output_tokens, cost=command.cost)
+
+
+@_payload.register
+def _(command: commands.End, result: Any) -> Payload:
+    return kinds.Ended(reason=command.reason)

@@ -1,0 +1,1 @@
+"""Stores on a server that keeps journals; each process has replicas of the sessions it uses."""

@@ -1,0 +1,124 @@
+"""What a server does for a replicated store: it keeps journals, compares and appends.
+
+A backend of this kind implements `Server`, all else is done by `ReplicatedStore`. A journal is a list of batches, each
+one commit; what is in them is told in docs/formats/journal.md, and a server need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from leafward.core.ids import Owner, Scope
+from leafward.stores.contracts import Durability
+from leafward.stores.leases import Fence, LeaseTable
+
+
+class Journal(NamedTuple):
+    """Which journal: that of a session, or the one that all sessions of an owner share."""
+
+    owner: Owner
+    session_id: str | None
+
+
+class Mark(NamedTuple):
+    """How far a journal goes: how many batches it has, and the checksum after the last.
+
+    A journal that was removed and begun again has another incarnation.
+    """
+
+    incarnation: str
+    length: int
+    crc: int
+
+
+NOTHING = Mark("", 0, 0)
+"""The mark of a journal that is not there."""
+
+
+class Tail(NamedTuple):
+    """The batches after a mark, or the first of them, and the mark of the journal as it is now."""
+
+    mark: Mark
+    batches: list[bytes]
+    foreign: bool = False
+    """The journal does not begin with what was marked; then there are no batches: read it from the beginning."""
+
+
+class Listing(NamedTuple):
+    """What the list of sessions shows of one."""
+
+    updated_at: int
+    session_id: str
+    info: bytes
+
+
+class Write(NamedTuple):
+    """What is to become of one journal, if it still stands at a mark."""
+
+    journal: Journal
+    expected: Mark
+    mark: Mark
+    """Where it then stands: the same when only that is to be checked, `NOTHING` to remove it."""
+    batch: bytes = b""
+    listing: Listing | None = None
+
+
+class Outcome(Enum):
+    """What became of a commit."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    """Nothing was written: a journal stands elsewhere than expected."""
+    IN_DOUBT = "in doubt"
+    """Refused when it was repeated after a lost reply: the first try may have been done, and followed by others."""
+
+
+class Server(LeaseTable, Protocol):
+    """Where journals and leases are kept. All that one call names belongs to one user.
+
+    An unreachable server raises `StoreError`, or `OutcomeUnknown` where a commit may have been done.
+    """
+
+    async def fetch(self, wanted: Sequence[tuple[Journal, Mark]]) -> list[Tail]:
+        """Return what follows the marks, as of one moment; a long tail may come in parts."""
+        ...
+
+    async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
+        """Do all of the writes if all journals stand where they are expected, else nothing, in one atomic step.
+
+        It is durable when this returns. A commit whose reply is lost may be repeated and is done once.
+
+        Raises:
+            LeaseLost: the fence no longer holds; nothing was written.
+        """
+        ...
+
+    async def marks(self, journals: Sequence[Journal]) -> list[Mark]:
+        """Return where journals stand."""
+        ...
+
+    async def sessions(self, owner: Owner, limit: int | None, after: Listing | None) -> list[Listing]:
+        """Return an owner's sessions, latest `updated_at` first, from the one below `after`, as of one moment."""
+        ...
+
+    async def session(self, scope: Scope) -> Listing | None:
+        """Return what the list shows of one session."""
+        ...
+
+    async def count(self, owner: Owner) -> int:
+        """Return how many sessions an owner has."""
+        ...
+
+    async def scrub(self) -> list[str]:
+        """Get rid of what removed journals left behind, as far as the server can; tell where it may still be found."""
+        ...
+
+    def durability(self) -> Durability:
+        """Tell what a finished commit survives, as found."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the server once all calls have ended."""
+        ...

@@ -1,0 +1,158 @@
+"""One session in memory, as its journal tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from leafward.core.errors import CorruptStore
+from leafward.core.ids import Scope
+from leafward.stores.journal import lines
+from leafward.stores.journal.entry import Entry
+from leafward.stores.journal.replaying import commands, read_header, shared_commands
+from leafward.stores.replicated.journals import NOTHING, Journal, Mark, Server, Tail
+from leafward.stores.sql.in_memory import drop_discarded, new_database, render
+from leafward.stores.sql.operations import Operation, run_steps
+from leafward.stores.sql.scanning import NO_INDEX
+
+T = TypeVar("T")
+
+EMPTY_SIZE = 256 * 1024
+"""About how many bytes of memory a session takes that has nothing in it."""
+
+SEED = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+
+_log = logging.getLogger(__name__)
+
+
+class Replica:
+    """The tables with one session in them, and with what its owner's sessions share.
+
+    Whoever uses it holds its lock. It is what the journals said when it was last brought up to date.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.own = Journal(scope.owner, scope.session_id)
+        self.shared = Journal(scope.owner, None)
+        self.lock = asyncio.Lock()
+        self.users = 0
+        """How many hold it or wait for it."""
+        self._connection = new_database()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.marks: dict[Journal, Mark] = {self.own: NOTHING, self.shared: NOTHING}
+        self.size = EMPTY_SIZE
+        self.loaded = False
+        """Whether it was ever brought up to date."""
+
+    def reset(self) -> None:
+        """Begin again with nothing."""
+        self.close()
+        self._connection = new_database()
+        self._forget()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, operation: Operation[T], at: int | None = None) -> T:
+        """Run an operation on what is here."""
+        return run_steps(operation, self.execute, at)
+
+    def execute(self, statement: str, parameters: tuple[object, ...]) -> list[object]:
+        return self._connection.execute(render(statement), parameters).fetchall()
+
+    @property
+    def changes(self) -> int:
+        """A number that grows with every row that is changed."""
+        return self._connection.total_changes
+
+    def begin(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def undo(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def keep(self) -> None:
+        if self._connection.in_transaction:
+            self.run(drop_discarded())
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _changing(self) -> Generator[None]:
+        self.begin()
+        try:
+            yield
+            self.keep()
+        except BaseException:
+            self.undo()
+            raise
+
+    def seed(self, incarnation: str) -> None:
+        """Have trees and lanes numbered as no other incarnation of the session has them, but the same everywhere."""
+        # A place has 31 bits for the number of its lane; half of them are left to count on.
+        chance = zlib.crc32(incarnation.encode())
+        for table, number in (("tree", chance << 20), ("lane", chance >> 2)):
+            self._connection.execute(SEED, (table, number))
+
+    # What the journals say.
+
+    async def catch_up(self, server: Server) -> None:
+        """Take over all that is committed by now."""
+        while True:
+            tails = dict(zip(self.marks, await server.fetch(list(self.marks.items())), strict=True))
+            if any(tail.foreign for tail in tails.values()):
+                self._warn(tails)
+                self.reset()
+                continue
+            for journal, tail in tails.items():
+                self._take_over(journal, tail)
+            if all(self.marks[journal] == tail.mark for journal, tail in tails.items()):
+                self.loaded = True
+                return
+            # A long journal comes in parts, between which others have their turn.
+            await asyncio.sleep(0)
+
+    def _warn(self, tails: dict[Journal, Tail]) -> None:
+        for journal, tail in tails.items():
+            if tail.foreign and tail.mark.incarnation == self.marks[journal].incarnation:
+                _log.warning(
+                    "the server lost acknowledged writes of session %r: its %d batches differ from the %d known here; "
+                    "after a failover, what the new server had not been told is gone",
+                    self.scope.session_id,
+                    tail.mark.length,
+                    self.marks[journal].length,
+                )
+
+    def _take_over(self, journal: Journal, tail: Tail) -> None:
+        if not tail.batches:
+            return
+        mark = self.marks[journal]
+        data = b"".join(batch + b"\n" for batch in tail.batches)
+        reading = lines.read(data, mark.crc)
+        if reading.damage or reading.torn is not None:
+            what = "journal" if journal is self.own else "shared journal"
+            where = f"the {what} of session {self.scope.session_id!r}, after batch {mark.length},"
+            raise CorruptStore(where, "does not have the checksum it should have")
+        entries = reading.entries
+        incarnation = mark.incarnation or read_header(entries[0]).incarnation
+        with self._changing():
+            if journal is self.own:
+                self._replay(entries, None if mark.length else incarnation)
+            else:
+                for text in shared_commands(entries, self.scope.owner):
+                    self.run(text.command.operation(NO_INDEX), text.at)
+        self.size += len(data)
+        self.marks[journal] = Mark(incarnation, mark.length + len(tail.batches), reading.crc)
+
+    def _replay(self, entries: list[Entry], incarnation: str | None) -> None:
+        if incarnation is not None:
+            self.seed(incarnation)
+        for happened in commands(entries, self.scope):
+            self.run(happened.command.operation(NO_INDEX), happened.at)

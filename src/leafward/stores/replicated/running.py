@@ -1,0 +1,134 @@
+"""Runs commands and operations on replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from heapq import merge
+from itertools import islice
+from typing import TypeVar
+
+from leafward.core.ids import Owner, Scope
+from leafward.core.query import Finder, Query
+from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
+from leafward.core.times import to_micros
+from leafward.stores.contracts import SearchFilter
+from leafward.stores.guard import Guard
+from leafward.stores.leases import Fence, Slot
+from leafward.stores.registry import ErasureReport
+from leafward.stores.replicated.journals import Server
+from leafward.stores.replicated.listing import parents
+from leafward.stores.replicated.replica import Replica
+from leafward.stores.replicated.replicas import BUDGET, Replicas
+from leafward.stores.replicated.watching import Watcher
+from leafward.stores.replicated.writing import remove, write
+from leafward.stores.sql import reads, remains, scanning
+from leafward.stores.sql.commands import Command, Fork, Remove, Split
+from leafward.stores.sql.operations import Operation, find_session, run_steps
+
+T = TypeVar("T")
+
+AT_ONCE = 16
+"""How many of an owner's sessions are searched at the same time."""
+
+
+class ReplicatedRunner:
+    """Runs each operation on the session's replica, once that has all that is committed."""
+
+    def __init__(self, server: Server, guard: Guard, budget: int = BUDGET) -> None:
+        self._server = server
+        self._guard = guard
+        self._replicas = Replicas(budget)
+        self._watcher = Watcher(server, guard)
+
+    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
+        self._guard.check()
+        if fence is not None:
+            fence.check(command.scope)
+        copied = isinstance(command, (Fork, Split))
+        async with self._replicas.using(command.source if copied else command.scope) as replica:
+            self._guard.check()
+            try:
+                if isinstance(command, Remove):
+                    return 0 if await remove(self._server, replica) else None  # pyright: ignore[reportReturnType]
+                return await write(self._server, replica, command, fence)
+            finally:
+                self._watcher.notify(command.scope)
+                self._watcher.notify(replica.scope)
+
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+        assert isinstance(where, Scope), "what is asked of an owner is asked of the server"
+        self._guard.check()
+        async with self._replicas.using(where) as replica:
+            return await self._read(replica, operation)
+
+    async def _read(self, replica: Replica, operation: Operation[T]) -> T:
+        self._guard.check()
+        await replica.catch_up(self._server)
+        return replica.run(operation)
+
+    async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
+        self._guard.check()
+        if isinstance(where, Scope):
+            return await self.read(where, scanning.search(where, query, only, limit))
+        if not query.terms:
+            return []
+        scopes = [Scope(where, one.session_id) for one in await self._server.sessions(where, None, None)]
+        searching = asyncio.Semaphore(AT_ONCE)
+
+        async def matches(scope: Scope) -> list[Candidate]:
+            async with searching:
+                found = await self.read(scope, scanning.candidates(scope, query, only))
+                return _matching(query, found, most=max(RANKED, limit))
+
+        found = await asyncio.gather(*map(matches, scopes))
+        newest_first = merge(*found, key=lambda one: (-to_micros(one.created_at), one.id, one.session_id))
+        return rank(query, newest_first, limit=limit)
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        self._guard.check()
+        async with self._watcher.listening(scope) as changed:
+            while await self.read(scope, reads.version(scope)) == version:
+                await changed.wait()
+                changed.clear()
+
+    async def erase(self, scope: Scope) -> ErasureReport:
+        self._guard.check()
+        async with self._replicas.using(scope) as replica:
+            await replica.catch_up(self._server)
+            session = replica.run(find_session(scope))
+            if session is None:
+                return ErasureReport(scope.session_id, False, [])
+            kin = parents(await self._server.sessions(scope.owner, None, None))
+
+            def execute(statement: str, parameters: tuple[object, ...]) -> list[object]:
+                # The replica knows of no other session.
+                return kin if statement is remains.LIST_PARENTS else replica.execute(statement, parameters)
+
+            left = run_steps(remains.in_the_store(session, scope.session_id), execute)
+            erased = await remove(self._server, replica)
+            self._watcher.notify(scope)
+        return ErasureReport(scope.session_id, erased, [*left, *await self._server.scrub()])
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        self._guard.check()
+        return await self._server.take(slot, holder, ttl)
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        self._guard.check()
+        return await self._server.renew(slot, holder, ttl)
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        self._guard.check()
+        await self._server.leave(slot, holder)
+
+    async def close(self) -> None:
+        """Finish what was begun, and forget the replicas."""
+        await self._watcher.close()
+        await self._server.close()
+        self._replicas.close()
+
+
+def _matching(query: Query, candidates: Iterable[Candidate], *, most: int) -> list[Candidate]:
+    finder = Finder(query)
+    return list(islice((one for one in candidates if finder.find(one.text) is not None), most))

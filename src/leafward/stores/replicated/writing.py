@@ -1,0 +1,208 @@
+"""How a command is carried out: tried on the replica, and committed if the journals are still what it was tried on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Generic, TypeVar
+
+from leafward.core.errors import LeaseLost, OutcomeUnknown, SessionExists
+from leafward.core.info import SessionInfo
+from leafward.core.json import encode
+from leafward.core.times import now_micros, to_micros
+from leafward.stores.journal import lines, records
+from leafward.stores.journal.entry import Entry
+from leafward.stores.journal.replaying import read_header
+from leafward.stores.leases import Fence
+from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Write
+from leafward.stores.replicated.replica import Replica
+from leafward.stores.sql import copying, reads, registry
+from leafward.stores.sql.commands import Command, EditEntry, End, Fork, Restore, Split
+from leafward.stores.sql.scanning import NO_INDEX
+
+T = TypeVar("T")
+
+
+class Attempt(Generic[T]):
+    """What a command did to a replica, inside a transaction that is still open, and the writes that tell it."""
+
+    def __init__(self, writes: list[Write], result: T | None = None, error: Exception | None = None) -> None:
+        self.writes = writes
+        self._result = result
+        self._error = error
+
+    @property
+    def answer(self) -> T:
+        """What the command gives, or raises, if all was up to date."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # pyright: ignore[reportReturnType]  (set unless there is an error)
+
+
+async def write(server: Server, replica: Replica, command: Command[T], fence: Fence | None) -> T:
+    """Carry out a command on a replica that the caller holds.
+
+    It is tried on what is known here, for nobody else may have written since, and the commit finds out.
+    """
+    if not replica.loaded:
+        await replica.catch_up(server)
+    while True:
+        try:
+            attempt = await _attempt(server, replica, command)
+        except BaseException:
+            replica.undo()
+            raise
+        if await to_its_end(_commit(server, replica, attempt, fence)):
+            return attempt.answer
+        await replica.catch_up(server)
+
+
+async def remove(server: Server, replica: Replica) -> bool:
+    """Remove a session's journal; False when there is none."""
+    while True:
+        mark = (await server.marks([replica.own]))[0]
+        replica.reset()
+        if mark == NOTHING:
+            return False
+        gone = Write(replica.own, mark, NOTHING, listing=Listing(0, replica.scope.session_id, b""))
+        outcome = await to_its_end(server.commit([gone], None))
+        if outcome is Outcome.DONE:
+            return True
+        if outcome is Outcome.IN_DOUBT and (await server.marks([replica.own]))[0].incarnation != mark.incarnation:
+            return True
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do some work to its end, also for one who is cancelled meanwhile; that is raised afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError:
+                continue
+        raise
+
+
+async def _commit(server: Server, replica: Replica, attempt: Attempt[Any], fence: Fence | None) -> bool:
+    try:
+        outcome = await server.commit(attempt.writes, fence)
+        done = outcome is Outcome.DONE or (outcome is Outcome.IN_DOUBT and await _was_done(server, attempt.writes))
+    except LeaseLost:
+        replica.undo()
+        raise
+    except BaseException:
+        # Whatever is known here may be wrong now.
+        replica.reset()
+        raise
+    if not done:
+        replica.undo()
+        return False
+    replica.keep()
+    for written in attempt.writes:
+        if written.journal in replica.marks:
+            replica.marks[written.journal] = written.mark
+            replica.size += len(written.batch)
+    return True
+
+
+async def _was_done(server: Server, writes: list[Write]) -> bool:
+    """Look for a commit among those that followed it.
+
+    Raises:
+        OutcomeUnknown: the journal it would be in is gone.
+    """
+    for written in writes:
+        if written.batch:
+            tail = (await server.fetch([(written.journal, written.expected)]))[0]
+            if tail.foreign or tail.mark == NOTHING:
+                raise OutcomeUnknown(f"session {written.journal.session_id!r}")
+            return bool(tail.batches) and tail.batches[0] == written.batch
+    return False
+
+
+async def _attempt(server: Server, replica: Replica, command: Command[Any]) -> Attempt[Any]:
+    if not isinstance(command, (Fork, Split)):
+        return _try(replica, command)
+    target = Journal(command.scope.owner, command.scope.session_id)
+    return _copy(replica, command, taken=await server.marks([target]) != [NOTHING])
+
+
+def _try(replica: Replica, command: Command[Any]) -> Attempt[Any]:
+    checks = [_unchanged(replica, replica.own)]
+    if isinstance(command, EditEntry) and command.shelf.shared:
+        checks.append(_unchanged(replica, replica.shared))
+    at = now_micros()
+    replica.begin()
+    header = records.header(replica.scope, at) if replica.marks[replica.own] == NOTHING else []
+    if header:
+        replica.seed(read_header(header[0]).incarnation)
+    before = replica.changes
+    try:
+        neighbour = replica.run(records.neighbour(command))
+        result = replica.run(command.operation(NO_INDEX), at)
+    except Exception as error:  # noqa: BLE001  (raised once it is known that it was not for want of what others wrote)
+        replica.undo()
+        return Attempt(checks, error=error)
+    if replica.changes == before:
+        replica.undo()
+        return Attempt(checks, result)
+    writes = [_written(replica, header, records.record(command, result, at, neighbour))]
+    if len(checks) > 1:
+        version = replica.run(reads.version(replica.scope))
+        writes.append(_shared(replica, records.record_shared(command, result, at, version), at))
+    return Attempt(writes, result)
+
+
+def _copy(replica: Replica, command: Fork | Split, *, taken: bool) -> Attempt[SessionInfo]:
+    """Make the copy beside its source, take it down, and undo it: it is to have a journal of its own."""
+    target = command.scope
+    at = now_micros()
+    replica.begin()
+    try:
+        result = replica.run(command.operation(NO_INDEX), at)
+        if taken:
+            raise SessionExists(target.session_id)
+        archive = replica.run(copying.dump(target))
+    except Exception as error:  # noqa: BLE001  (as above)
+        replica.undo()
+        return Attempt([_unchanged(replica, replica.own)], error=error)
+    replica.undo()
+    header = records.header(target, at)
+    made, crc = lines.encode([*header, *records.record(Restore(target, archive), result, at)], 0)
+    mark = Mark(read_header(header[0]).incarnation, 1, crc)
+    writes = [Write(Journal(target.owner, target.session_id), NOTHING, mark, made[:-1], listing(result))]
+    if isinstance(command, Split):
+        ended = _try(replica, End(command.source, copying.SPLIT))
+        return Attempt([*writes, *ended.writes], result)
+    return Attempt([*writes, _unchanged(replica, replica.own)], result)
+
+
+def _unchanged(replica: Replica, journal: Journal) -> Write:
+    mark = replica.marks[journal]
+    return Write(journal, mark, mark)
+
+
+def _written(replica: Replica, header: list[Entry], told: list[Entry]) -> Write:
+    info = replica.run(registry.get(replica.scope))
+    assert info is not None
+    return _following(replica, replica.own, header, told)._replace(listing=listing(info))
+
+
+def _shared(replica: Replica, told: list[Entry], at: int) -> Write:
+    is_new = replica.marks[replica.shared] == NOTHING
+    return _following(replica, replica.shared, records.shared_header(replica.scope.owner, at) if is_new else [], told)
+
+
+def _following(replica: Replica, journal: Journal, header: list[Entry], told: list[Entry]) -> Write:
+    mark = replica.marks[journal]
+    batch, crc = lines.encode([*header, *told], mark.crc)
+    incarnation = read_header(header[0]).incarnation if header else mark.incarnation
+    return Write(journal, mark, Mark(incarnation, mark.length + 1, crc), batch[:-1])
+
+
+def listing(info: SessionInfo) -> Listing:
+    """Return what the list of sessions keeps of one."""
+    return Listing(to_micros(info.updated_at), info.id, encode(info))

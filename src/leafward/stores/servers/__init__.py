@@ -1,0 +1,1 @@
+"""Sessions in the tables of a database server: PostgreSQL, MySQL and MariaDB."""

@@ -1,0 +1,327 @@
+"""`mysql://`: sessions in MySQL or MariaDB, by asyncmy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, Durability, Weight, check_options
+from leafward.stores.leases import Fence
+from leafward.stores.servers import setup
+from leafward.stores.servers.server import Failure, Server
+from leafward.stores.servers.store import ServerStore
+from leafward.stores.sql import tables
+from leafward.stores.sql.commands import Append
+from leafward.stores.sql.dialect import MySQL
+from leafward.stores.sql.operations import scope_ids
+from leafward.stores.urls import need_driver, without_secrets
+
+MOST_CONNECTIONS = 16
+CONNECT_S = 10
+LONGEST_LOCK_S = 60
+
+BEGIN_WRITING = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
+BEGIN_READING = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+)
+
+_SESSION = """
+    s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = %s AND user_id = %s) AND s.session_id = %s"""
+# One packet, one transaction. The session is held first, so that what follows is decided on what is committed; the
+# session is moved only if the messages were added.
+HOLD = (
+    """
+    SELECT s.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = s.session_no)
+    FROM {p}session s WHERE """
+    + _SESSION
+    + " FOR UPDATE"
+)
+HOLD_LEASE = """
+    SELECT 1 FROM {p}lease
+    WHERE user_id = %s AND session_id = %s AND token = %s AND holder IS NOT NULL LOCK IN SHARE MODE"""
+HAS_LEASE = """
+    AND EXISTS (SELECT 1 FROM {p}lease WHERE user_id = %s AND session_id = %s AND token = %s AND holder IS NOT NULL)"""
+DRAFT = "SELECT %s AS n, %s AS id, %s AS role, %s AS tokens, %s AS created_at, %s AS body"
+ADD = (
+    """
+    INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
+    SELECT s.leaf + d.n, s.tree_no, s.version + 1, d.id, d.role, d.tokens, d.created_at, d.body
+    FROM {p}session s JOIN {p}lane l ON l.lane_no = s.leaf >> 32 JOIN ({drafts}) d
+    WHERE """
+    + _SESSION
+    + """ AND l.floor <= s.leaf + 1 AND (s.window_tokens IS NOT NULL OR NOT %s){fence}
+        AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.place > s.leaf AND m.place < (l.lane_no + 1) << 32)
+        AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.tree_no = s.tree_no AND m.id IN ({ids}))"""
+)
+MOVE = (
+    """
+    UPDATE {p}session s SET s.leaf = s.leaf + %s, s.version = s.version + 1,
+        s.window_tokens = s.window_tokens + %s, s.updated_at = %s
+    WHERE """
+    + _SESSION
+    + """
+        AND EXISTS (
+            SELECT 1 FROM {p}message m WHERE m.place = s.leaf + %s AND m.tree_no = s.tree_no AND m.seq = s.version + 1
+        )"""
+)
+
+SETTINGS = """
+    SELECT VERSION(), @@global.read_only, @@global.innodb_read_only, @@global.innodb_flush_log_at_trx_commit,
+        @@global.max_allowed_packet, DATABASE()"""
+HAS_META = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s"
+
+_DUPLICATE_KEY_NAME = 1061
+_RACES = frozenset({1062, 1205, 1213})
+_GONE = frozenset({0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
+_FULL = frozenset({1021, 1041, 1114})
+_READ_ONLY = frozenset({1290, 1792, 1836})
+_REFUSED = frozenset({1044, 1045, 1698})
+_DENIED = frozenset({1142, 1143, 1227, 1370})
+
+
+class MysqlServer(Server):
+    """A pool of asyncmy's."""
+
+    dialect: MySQL
+    durability: Durability = "power"
+
+    def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
+        self.where = where
+        self.errors = _errors()
+        self._prefix = prefix
+        self._pool = pool
+        self._ours = ours
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Any]:
+        connection = await self._pool.acquire()
+        try:
+            yield connection
+        except BaseException as error:
+            # Whatever was going on, it is over; and nothing of it is to be found by the next one.
+            if not isinstance(error, LeafwardError):
+                connection.close()
+            raise
+        finally:
+            self._pool.release(connection)
+
+    async def _ask(self, connection: Any, text: str, parameters: Sequence[Any] = ()) -> list[tuple[list[Any], int]]:
+        """Run statements that are sent together, and return rows and the new row's number for each."""
+        answers: list[tuple[list[Any], int]] = []
+        async with connection.cursor() as cursor:
+            await cursor.execute(text, parameters or None)
+            while True:
+                answers.append((list(await cursor.fetchall()) if cursor.description else [], cursor.lastrowid))
+                if not await cursor.nextset():
+                    return answers
+
+    async def begin(self, connection: Any, *, writing: bool) -> None:
+        await self._ask(connection, BEGIN_WRITING if writing else BEGIN_READING)
+
+    async def commit(self, connection: Any) -> None:
+        await self._ask(connection, "COMMIT")
+
+    async def rollback(self, connection: Any) -> None:
+        if connection.connected:
+            await self._ask(connection, "ROLLBACK")
+
+    async def execute(self, connection: Any, statement: str, parameters: tuple[Any, ...], *, writing: bool) -> list[Any]:
+        rendered = self.dialect.render(statement, writing=writing)
+        rows, key = (await self._ask(connection, rendered.text, parameters))[0]
+        return [(key,)] if rendered.gives_key else rows
+
+    async def append_quickly(
+        self, connection: Any, command: Append, fence: Fence | None, at: int
+    ) -> Appended | None:
+        drafts, ids = command.drafts, scope_ids(command.scope)
+        lease = () if fence is None else (*ids[1:], fence.token)
+        rows = [
+            (number, one.message.id, one.message.role, one.tokens, one.message.at, one.body.decode())
+            for number, one in enumerate(drafts, 1)
+        ]
+        added = (
+            ADD.replace("{drafts}", " UNION ALL ".join([DRAFT] * len(rows)))
+            .replace("{ids}", ", ".join(["%s"] * len(rows)))
+            .replace("{fence}", "" if fence is None else HAS_LEASE)
+        )
+        statements = [BEGIN_WRITING, *([] if fence is None else [HOLD_LEASE]), HOLD, added, MOVE, "COMMIT"]
+        parameters = [
+            *lease,
+            *ids,
+            *(value for row in rows for value in row),
+            *ids,
+            command.weigh,
+            *lease,
+            *(row[1] for row in rows),
+            *(len(rows), sum(one.tokens for one in drafts), at),
+            *ids,
+            len(rows),
+        ]
+        async with connection.cursor() as cursor:
+            await cursor.execute(self.dialect.named(";".join(statements)), parameters)
+            weights: Any = ()
+            moved = 0
+            while True:
+                if cursor.description:
+                    weights = await cursor.fetchall()
+                else:
+                    # The last that changes rows is the one that moves the session.
+                    moved = cursor.rowcount or moved
+                if not await cursor.nextset():
+                    break
+        if not moved:
+            return None
+        stored = [one.message for one in drafts]
+        window, prompt = weights[0]
+        weight = Weight(window + sum(one.tokens for one in drafts), prompt) if command.weigh else None
+        return Appended(stored, len(stored), weight)
+
+    def judge(self, error: Exception) -> Failure:
+        number = _number(error)
+        if number in _RACES:
+            return Failure.RACE
+        return Failure.GONE if number in _GONE or isinstance(error, (OSError, EOFError)) else Failure.FINAL
+
+    def explain(self, error: Exception) -> LeafwardError:
+        return explain(error, self.where)
+
+    async def prepare(self, max_message_bytes: int) -> None:
+        """Make or check the tables, one process at a time."""
+        async with self.connection() as connection:
+            ((version, read_only, innodb, flush, packet, database),) = (await self._ask(connection, SETTINGS))[0][0]
+            if database is None:
+                raise ConfigurationError(f"the URL of {self.where} names no database: write mysql://…/name")
+            if read_only or innodb:
+                raise ConfigurationError(f"{self.where} takes no writes (a read replica?): give its primary's URL")
+            if packet < max_message_bytes + 65536:
+                raise ConfigurationError(
+                    f"{self.where} takes packets of {packet:,} bytes, and messages may have {max_message_bytes:,}: "
+                    "raise its max_allowed_packet, or open the store with a smaller max_message_bytes"
+                )
+            self.durability = "power" if flush == 1 else "process" if flush == 2 else "none"
+            collation = "utf8mb4_nopad_bin" if "MariaDB" in version else "utf8mb4_0900_bin"
+            self.dialect = MySQL(self._prefix, collation=collation)
+            await self._migrate(connection)
+            await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=collation)
+
+    async def _migrate(self, connection: Any) -> None:
+        lock = f"leafward {self._prefix}"
+        ((held,),) = (await self._ask(connection, "SELECT GET_LOCK(%s, %s)", (lock, LONGEST_LOCK_S)))[0][0]
+        if held != 1:
+            raise StoreError(f"the tables on {self.where} have been locked for {LONGEST_LOCK_S} s by another process")
+        try:
+            has_meta = bool((await self._ask(connection, HAS_META, (f"{self._prefix}meta",)))[0][0])
+            done = await setup.steps_done(self, connection, has_meta)
+            if done < len(tables.STEPS):
+                await self._ask(connection, self.dialect.named(tables.CREATE_META))
+                for step in tables.STEPS[done:]:
+                    for statement in step:
+                        await self._make(connection, self.dialect.named(statement))
+                await setup.note_steps(self, connection)
+        finally:
+            await self._ask(connection, "SELECT RELEASE_LOCK(%s)", (lock,))
+
+    async def _make(self, connection: Any, statement: str) -> None:
+        # Definitions are no part of a transaction here: a step that was killed is taken up where it ended.
+        try:
+            await self._ask(connection, statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+        except Exception as error:
+            if _number(error) != _DUPLICATE_KEY_NAME:
+                raise
+
+    async def close(self) -> None:
+        if self._ours:
+            self._pool.close()
+            await self._pool.wait_closed()
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    from asyncmy.errors import MySQLError
+
+    return MySQLError, OSError, EOFError
+
+
+def _number(error: Exception) -> int | None:
+    number = error.args[0] if error.args else None
+    return number if isinstance(number, int) else None
+
+
+def explain(error: Exception, where: str) -> LeafwardError:
+    """Say in our words what went wrong, and what to do, without secrets."""
+    if isinstance(error, LeafwardError):
+        return error
+    number = _number(error)
+    if number in _REFUSED:
+        return ConfigurationError(f"{where} refused the user or the password: check both in the URL")
+    if number == 1049:
+        return ConfigurationError(f"there is no such database on {where}: create it, or check its name in the URL")
+    if number in _READ_ONLY:
+        return ConfigurationError(f"{where} takes no writes (a read replica?): give its primary's URL")
+    if number in _DENIED:
+        return ConfigurationError(f"the user may not do this on {where} ({error.args[-1]}): grant it what it needs")
+    if number in _FULL:
+        return StorageFull(where)
+    if number == 1153:
+        return StoreError(f"a message is larger than {where} takes: raise its max_allowed_packet")
+    if number in (1040, 1203):
+        return StoreError(f"{where} takes no more connections: raise its limit, or share one store in the process")
+    if number in _GONE or isinstance(error, (OSError, EOFError)):
+        return StoreError(f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?")
+    return StoreError(f"{where} could not do it: {type(error).__name__}: {error}")
+
+
+async def open_mysql(
+    url: str,
+    *,
+    durability: str = "power",
+    table_prefix: str = setup.DEFAULT_PREFIX,
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    client: Any = None,
+) -> ServerStore:
+    """Open `mysql://user:password@host/database`, making the tables when they are missing.
+
+    `client` is a pool of asyncmy's to be used instead of one of our own, with `autocommit=True`. `durability` is taken
+    so that a program can keep its options when it changes the URL; a server's is its own, and `store.durability()`
+    tells it.
+    """
+    check_options(durability, max_message_bytes)
+    prefix = setup.check_prefix(table_prefix)
+    asyncmy = need_driver("asyncmy", "mysql", url)
+    where = without_secrets(url)
+    try:
+        pool = client
+        if pool is None:
+            pool = await asyncmy.create_pool(minsize=1, maxsize=MOST_CONNECTIONS, **_arguments(url))
+        server = MysqlServer(pool, where, prefix, ours=client is None)
+        try:
+            await server.prepare(max_message_bytes)
+        except BaseException:
+            await server.close()
+            raise
+    except _errors() as error:
+        raise explain(error, where) from error
+    return ServerStore(server, f"the store {where}", max_message_bytes)
+
+
+def _arguments(url: str) -> dict[str, Any]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError:
+        raise ConfigurationError(f"{without_secrets(url)!r} is no URL of a server: write mysql://user@host/name") from None
+    if parts.query or parts.fragment:
+        raise ConfigurationError("a mysql:// URL takes no parameters: for other settings give client=, a pool of asyncmy's")
+    return {
+        "host": parts.hostname or "127.0.0.1",
+        "port": port,
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "db": unquote(parts.path.removeprefix("/")) or None,
+        "charset": "utf8mb4",
+        "autocommit": True,
+        "connect_timeout": CONNECT_S,
+        "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+    }

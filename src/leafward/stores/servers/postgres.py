@@ -1,0 +1,256 @@
+"""`postgresql://`: sessions in PostgreSQL, by asyncpg."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, Durability, Weight, check_options
+from leafward.stores.leases import Fence
+from leafward.stores.servers import setup
+from leafward.stores.servers.server import Failure, Server
+from leafward.stores.servers.store import ServerStore
+from leafward.stores.sql import tables
+from leafward.stores.sql.commands import Append
+from leafward.stores.sql.dialect import Postgres
+from leafward.stores.sql.operations import scope_ids
+from leafward.stores.urls import need_driver, without_secrets
+
+if TYPE_CHECKING:
+    import asyncpg
+
+MOST_CONNECTIONS = 16
+CONNECT_S = 10.0
+
+# Everything is decided on the session as this statement first saw it: when another writer came between, the row it
+# moved is not the row that was seen, and nothing is written.
+APPEND = """
+    WITH seen AS (
+        SELECT s.session_no, s.tree_no, s.version, s.leaf FROM {p}session s
+        WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3
+    ), held AS (
+        {held}
+    ), moved AS (
+        UPDATE {p}session s SET leaf = s.leaf + $4::bigint, version = s.version + 1,
+            window_tokens = s.window_tokens + $5::bigint, updated_at = $6
+        FROM seen CROSS JOIN held JOIN {p}lane l ON l.lane_no = seen.leaf >> 32
+        WHERE s.session_no = seen.session_no AND s.version = seen.version AND s.tree_no = seen.tree_no
+            AND l.floor <= seen.leaf + 1 AND (s.window_tokens IS NOT NULL OR NOT $12::boolean)
+            AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.place > seen.leaf AND m.place < (l.lane_no + 1) << 32)
+            AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.tree_no = seen.tree_no AND m.id = ANY($7::text[]))
+        RETURNING s.session_no, s.tree_no, s.version, s.leaf - $4::bigint AS above, s.window_tokens
+    ), added AS (
+        INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
+        SELECT moved.above + d.n, moved.tree_no, moved.version, d.id, d.role, d.tokens, d.created_at, d.body
+        FROM moved CROSS JOIN unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])
+            WITH ORDINALITY AS d (id, role, tokens, created_at, body, n)
+    )
+    SELECT moved.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no) FROM moved"""
+HELD = """
+        SELECT 1 FROM {p}lease WHERE user_id = $2 AND session_id = $3 AND token = $13 AND holder IS NOT NULL FOR SHARE"""
+NOT_HELD = "SELECT 1"
+
+HAS_META = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
+SETTINGS = """
+    SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'),
+        current_setting('synchronous_commit'), current_schema(), current_setting('server_encoding')"""
+
+
+class PostgresServer(Server):
+    """A pool of asyncpg's."""
+
+    durability: Durability = "power"
+
+    def __init__(self, pool: asyncpg.Pool[Any], where: str, prefix: str, *, ours: bool) -> None:
+        self.dialect = Postgres(prefix)
+        self.where = where
+        self.errors = _errors()
+        self._prefix = prefix
+        self._pool = pool
+        self._ours = ours
+        self._append = self.dialect.named(APPEND.replace("{held}", NOT_HELD))
+        self._append_behind = self.dialect.named(APPEND.replace("{held}", HELD))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+        connection = await self._pool.acquire(timeout=CONNECT_S)
+        try:
+            yield connection
+        finally:
+            if connection.is_in_transaction():
+                connection.terminate()
+            await self._pool.release(connection)
+
+    async def begin(self, connection: asyncpg.Connection[Any], *, writing: bool) -> None:
+        await connection.execute(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+            if writing
+            else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        )
+
+    async def commit(self, connection: asyncpg.Connection[Any]) -> None:
+        await connection.execute("COMMIT")
+
+    async def rollback(self, connection: asyncpg.Connection[Any]) -> None:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+
+    async def execute(
+        self, connection: asyncpg.Connection[Any], statement: str, parameters: tuple[Any, ...], *, writing: bool
+    ) -> list[Any]:
+        rendered = self.dialect.render(statement, writing=writing)
+        return self.dialect.decode(await connection.fetch(rendered.text, *self.dialect.encode(parameters)))
+
+    async def append_quickly(
+        self, connection: asyncpg.Connection[Any], command: Append, fence: Fence | None, at: int
+    ) -> Appended | None:
+        drafts, text = command.drafts, self.dialect.encode_text
+        parameters: list[Any] = [
+            *map(text, scope_ids(command.scope)),
+            len(drafts),
+            sum(draft.tokens for draft in drafts),
+            at,
+            [text(draft.message.id) for draft in drafts],
+            [text(draft.message.role) for draft in drafts],
+            [draft.tokens for draft in drafts],
+            [draft.message.at for draft in drafts],
+            [draft.body.decode() for draft in drafts],
+            command.weigh,
+        ]
+        if fence is None:
+            rows = await connection.fetch(self._append, *parameters)
+        else:
+            rows = await connection.fetch(self._append_behind, *parameters, fence.token)
+        if not rows:
+            return None
+        weight = Weight(*rows[0]) if command.weigh else None
+        return Appended([draft.message for draft in drafts], len(drafts), weight)
+
+    def judge(self, error: Exception) -> Failure:
+        import asyncpg
+
+        if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError)):
+            return Failure.RACE
+        gone = (
+            asyncpg.PostgresConnectionError,
+            asyncpg.InterfaceError,
+            asyncpg.AdminShutdownError,
+            asyncpg.CrashShutdownError,
+            asyncpg.CannotConnectNowError,
+            asyncpg.TooManyConnectionsError,
+            asyncpg.IdleSessionTimeoutError,
+            OSError,
+            asyncio.TimeoutError,
+        )
+        return Failure.GONE if isinstance(error, gone) else Failure.FINAL
+
+    def explain(self, error: Exception) -> LeafwardError:
+        return explain(error, self.where)
+
+    async def prepare(self) -> None:
+        """Make or check the tables, one process at a time."""
+        async with self.connection() as connection:
+            replica, fsync, pages, commit, schema, encoding = (await connection.fetch(SETTINGS))[0]
+            if replica:
+                raise ConfigurationError(f"{self.where} is a read replica: give the URL of its primary")
+            if schema is None:
+                raise ConfigurationError(f"the user has no schema to make tables in on {self.where}: set search_path")
+            if encoding != "UTF8":
+                raise ConfigurationError(f"the database on {self.where} has the encoding {encoding}: leafward needs UTF8")
+            if (fsync, pages) != ("on", "on") or commit == "off":
+                self.durability = "process" if commit != "off" else "none"
+            await self._migrate(connection)
+            await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")
+
+    async def _migrate(self, connection: asyncpg.Connection[Any]) -> None:
+        await connection.execute("BEGIN")
+        try:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", zlib.crc32(self._prefix.encode()))
+            has_meta = await connection.fetchval(HAS_META, f"{self._prefix}meta")
+            done = await setup.steps_done(self, connection, has_meta)
+            if done < len(tables.STEPS):
+                await connection.execute(self.dialect.named(tables.CREATE_META))
+                for step in tables.STEPS[done:]:
+                    for statement in step:
+                        await connection.execute(self.dialect.named(statement))
+                await setup.note_steps(self, connection)
+            await connection.execute("COMMIT")
+        except BaseException:
+            if not connection.is_closed():
+                await connection.execute("ROLLBACK")
+            raise
+
+    async def close(self) -> None:
+        if self._ours:
+            await self._pool.close()
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    import asyncpg
+
+    return asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError
+
+
+def explain(error: Exception, where: str) -> LeafwardError:
+    """Say in our words what went wrong, and what to do, without secrets."""
+    import asyncpg
+
+    if isinstance(error, LeafwardError):
+        return error
+    if isinstance(error, (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)):
+        return ConfigurationError(f"{where} refused the user or the password: check both in the URL")
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return ConfigurationError(f"there is no such database on {where}: create it, or check its name in the URL")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return ConfigurationError(f"the user may not do this on {where} ({error}): grant it what it needs")
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return ConfigurationError(f"{where} takes no writes (a read replica, or set read-only): give its primary's URL")
+    if isinstance(error, (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)):
+        return StorageFull(where)
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return StoreError(f"{where} takes no more connections: raise its limit, or share one store in the process")
+    if isinstance(error, (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError)):
+        return StoreError(f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?")
+    return StoreError(f"{where} could not do it: {type(error).__name__}: {error}")
+
+
+async def open_postgres(
+    url: str,
+    *,
+    durability: str = "power",
+    table_prefix: str = setup.DEFAULT_PREFIX,
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    client: Any = None,
+) -> ServerStore:
+    """Open `postgresql://user:password@host/database`, making the tables when they are missing.
+
+    `client` is a pool of asyncpg's to be used instead of one of our own. `durability` is taken so that a program can
+    keep its options when it changes the URL; a server's is its own, and `store.durability()` tells it.
+    """
+    check_options(durability, max_message_bytes)
+    prefix = setup.check_prefix(table_prefix)
+    asyncpg = need_driver("asyncpg", "postgres", url)
+    where = without_secrets(url)
+    try:
+        pool = client
+        if pool is None:
+            pool = await asyncpg.create_pool(
+                url, min_size=1, max_size=MOST_CONNECTIONS, timeout=CONNECT_S, reset=_leave_as_it_is
+            )
+        server = PostgresServer(pool, where, prefix, ours=client is None)
+        try:
+            await server.prepare()
+        except BaseException:
+            await server.close()
+            raise
+    except (*_errors(), ValueError) as error:
+        raise explain(error, where) from error
+    return ServerStore(server, f"the store {where}", max_message_bytes)
+
+
+async def _leave_as_it_is(connection: Any) -> None:
+    """Give a connection back without another round trip: nothing of ours outlives its transaction."""

@@ -1,0 +1,268 @@
+"""Runs commands and operations on a server, whatever becomes of connections and of whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+from leafward.core.errors import LeafwardError, OutcomeUnknown, StoreError
+from leafward.core.ids import Owner, Scope, new_id
+from leafward.core.parent import LATEST_LEAF
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.core.times import now_micros
+from leafward.stores.contracts import SearchFilter
+from leafward.stores.guard import Guard
+from leafward.stores.leases import Fence, Slot
+from leafward.stores.registry import ErasureReport
+from leafward.stores.servers.purge import Purge, erase
+from leafward.stores.servers.server import Failure, Server
+from leafward.stores.signals import Signals
+from leafward.stores.sql import leases, reads, scanning
+from leafward.stores.sql.commands import Append, Clear, Command, Remove
+from leafward.stores.sql.operations import Operation
+
+T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""How long a server that is gone is waited for."""
+MOST_RACES = 50
+POLL_S = 0.1
+"""How often is looked for what others wrote, while somebody waits for it."""
+
+MARK_DONE = "INSERT INTO {p}done (op, at) VALUES (?, ?)"
+
+
+class _Try(Generic[T]):
+    """One write on its way: whether it began, and what it will have given if its commit got through."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+        """By which a repeated write finds itself done; what is the same when done twice needs none."""
+        self.begun = False
+        self.sent: list[T] = []
+        """The result of an attempt whose commit was sent and not answered."""
+
+
+class ServerRunner:
+    """Runs each command in one transaction, on a connection that is held no longer than that.
+
+    A connection that is lost before the commit was sent leaves nothing, and the command is run again on another. When
+    the answer to the commit is lost, the command is repeated under the name it had: it finds itself done, or does it.
+    """
+
+    def __init__(self, server: Server, guard: Guard) -> None:
+        self._server = server
+        self._guard = guard
+        self._signals = Signals()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._watching = 0
+        self._watcher: asyncio.Task[None] | None = None
+        self._purge = Purge(self._transact)
+
+    # Writing.
+
+    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
+        if fence is not None:
+            fence.check(command.scope)
+        # The message ids of an append say whether it was done.
+        attempt = _Try[T](None if isinstance(command, Append) else new_id())
+        try:
+            return await self._to_its_end(attempt, lambda: self._write(command, fence, attempt))
+        finally:
+            self._signals.notify(command.scope)
+            if isinstance(command, (Clear, Remove)):
+                self._background(self._purge.run())
+
+    async def _write(self, command: Command[T], fence: Fence | None, attempt: _Try[T]) -> T:
+        async def once(connection: Any) -> T:
+            at = now_micros()
+            if isinstance(command, Append) and command.parent is LATEST_LEAF:
+                attempt.begun = True
+                appended = await self._server.append_quickly(connection, command, fence, at)
+                if appended is not None:
+                    return appended  # pyright: ignore[reportReturnType]  (an Append's result)
+            return await self._commit(connection, lambda: leases.fenced(command, scanning.NO_INDEX, fence), at, attempt)
+
+        return await self._persist(once, attempt)
+
+    async def _commit(self, connection: Any, operation: Callable[[], Operation[T]], at: int, attempt: _Try[T]) -> T:
+        server = self._server
+        attempt.begun = True
+        await server.begin(connection, writing=True)
+        try:
+            if await self._is_done(connection, at, attempt):
+                result = attempt.sent[-1]
+                await server.rollback(connection)
+                return result
+            result = await server.drive(connection, operation(), at, writing=True)
+        except BaseException:
+            await server.rollback(connection)
+            raise
+        attempt.sent.append(result)
+        await server.commit(connection)
+        return result
+
+    async def _is_done(self, connection: Any, at: int, attempt: _Try[Any]) -> bool:
+        """Put the name of the write among those done; tell whether it was there, from an attempt that got through."""
+        if attempt.name is None:
+            return False
+        try:
+            await self._server.execute(connection, MARK_DONE, (attempt.name, at), writing=True)
+        except self._server.errors as error:
+            if attempt.sent and self._server.judge(error) is Failure.RACE:
+                return True
+            raise
+        return False
+
+    async def _transact(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation that is no command in a transaction that writes."""
+        attempt = _Try[T]()
+        return await self._to_its_end(
+            attempt,
+            lambda: self._persist(lambda one: self._commit(one, operation, now_micros(), attempt), attempt),
+        )
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        return await self._transact(lambda: leases.take(slot, holder, ttl))
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        return await self._transact(lambda: leases.renew(slot, holder, ttl))
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        await self._transact(lambda: leases.leave(slot, holder))
+
+    # Reading.
+
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+        return await self._look(lambda: operation)
+
+    async def _look(self, operation: Callable[[], Operation[T]]) -> T:
+        self._guard.check()
+
+        async def once(connection: Any) -> T:
+            await self._server.begin(connection, writing=False)
+            try:
+                return await self._server.drive(connection, operation(), now_micros(), writing=False)
+            finally:
+                await self._server.rollback(connection)
+
+        # In a task of its own: a connection whose query was cancelled would have to be thrown away.
+        return await asyncio.shield(self._keep(asyncio.create_task(self._persist(once, _Try[T]()))))
+
+    async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
+        return await self._look(lambda: scanning.search(where, query, only, limit))
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        async with self._signals.listening(scope) as changed, self._watched():
+            while await self._look(lambda: reads.version(scope)) == version:
+                await changed.wait()
+                changed.clear()
+
+    async def erase(self, scope: Scope) -> ErasureReport:
+        try:
+            left = await self._transact(lambda: erase(scope))
+        finally:
+            self._signals.notify(scope)
+        await self._purge.run()
+        return ErasureReport(scope.session_id, left is not None, left or [])
+
+    async def close(self) -> None:
+        """Wait for what was begun, and wake all who wait."""
+        self._signals.notify_all()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # Connections and tasks.
+
+    async def _persist(self, once: Callable[[Any], Coroutine[Any, Any, T]], attempt: _Try[Any]) -> T:
+        """Try until it is done, or will not be."""
+        deadline = time.monotonic() + PATIENCE_S
+        pause, races = 0.01, 0
+        while True:
+            try:
+                async with self._server.connection() as connection:
+                    return await once(connection)
+            except self._server.errors as error:
+                failure = self._server.judge(error)
+                races += failure is Failure.RACE
+                over = time.monotonic() + pause > deadline
+                if failure is Failure.FINAL or races > MOST_RACES or (failure is Failure.GONE and over):
+                    raise self._told(error, attempt) from error
+                await asyncio.sleep(pause * random.random() if failure is Failure.RACE else pause)  # noqa: S311
+                pause = min(2 * pause, 0.5)
+
+    def _told(self, error: Exception, attempt: _Try[Any]) -> LeafwardError:
+        if attempt.begun and self._server.judge(error) is Failure.GONE:
+            return OutcomeUnknown(self._server.where)
+        return self._server.explain(error)
+
+    async def _to_its_end(self, attempt: _Try[Any], work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a write in a task: cancelled before it began it leaves nothing, later it is finished first."""
+        self._guard.check()
+        task = self._keep(asyncio.create_task(work()))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not attempt.begun:
+                task.cancel()
+            while not task.done():
+                try:
+                    await asyncio.wait({task})
+                except asyncio.CancelledError:
+                    continue
+            raise
+
+    def _keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Whoever waited has it; that nobody waits any more is no reason to complain.
+            task.exception()
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._keep(asyncio.create_task(work))
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncGenerator[None]:
+        """Look for what other processes write, once for all who wait."""
+        self._watching += 1
+        if self._watching == 1:
+            self._watcher = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self._watching -= 1
+            if self._watching == 0 and self._watcher is not None:
+                self._watcher.cancel()
+                self._watcher = None
+
+    async def _watch(self) -> None:
+        seen: dict[Scope, int] = {}
+        while True:
+            await asyncio.sleep(POLL_S)
+            try:
+                found = await self._look(lambda: _versions(self._signals.awaited()))
+            except StoreError:
+                # Those who wait read for themselves, and are told.
+                self._signals.notify_all()
+                continue
+            for scope in found:
+                if found[scope] != seen.get(scope):
+                    self._signals.notify(scope)
+            seen = found
+
+
+def _versions(scopes: list[Scope]) -> Operation[dict[Scope, int]]:
+    found: dict[Scope, int] = {}
+    for scope in scopes:
+        found[scope] = yield from reads.version(scope)
+    return found

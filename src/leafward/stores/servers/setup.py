@@ -1,0 +1,68 @@
+"""Makes the tables on a server what this version of leafward expects."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from leafward.core.errors import ConfigurationError, StoreError
+from leafward.stores.servers.server import Server
+from leafward.stores.sql import schema, tables
+
+DEFAULT_PREFIX = "leafward_"
+_PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+COLLATIONS = """
+    SELECT table_name, column_name, collation_name FROM information_schema.columns
+    WHERE table_schema = {schema} AND table_name LIKE ? AND collation_name IS NOT NULL"""
+
+
+def check_prefix(prefix: object) -> str:
+    """Return a table prefix if it may be one."""
+    if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+        raise ConfigurationError(
+            f"a table prefix is up to 31 small letters, digits and underscores, and begins with a letter, not {prefix!r}"
+        )
+    return prefix
+
+
+async def steps_done(server: Server, connection: Any, has_meta: bool) -> int:
+    """Return how many steps of the schema the server has.
+
+    Raises:
+        StoreError: more than this leafward knows.
+    """
+    if not has_meta:
+        return 0
+    rows = await server.execute(connection, schema.GET_META, (schema.SCHEMA_VERSION,), writing=False)
+    done = int(rows[0][0]) if rows else 0
+    if done > len(tables.STEPS):
+        raise StoreError(
+            f"the tables on {server.where} were made by a newer leafward (they are at version {done}, "
+            f"this one knows {len(tables.STEPS)}): upgrade leafward; nothing was touched"
+        )
+    return done
+
+
+async def note_steps(server: Server, connection: Any) -> None:
+    """Write down that all steps are done."""
+    number = str(len(tables.STEPS))
+    rows = await server.execute(connection, schema.GET_META, (schema.SCHEMA_VERSION,), writing=True)
+    if rows:
+        await server.execute(connection, tables.CHANGE_META, (number, schema.SCHEMA_VERSION), writing=True)
+    else:
+        await server.execute(connection, tables.ADD_META, (schema.SCHEMA_VERSION, number), writing=True)
+
+
+async def check_collations(server: Server, connection: Any, prefix: str, *, database: str, wanted: str) -> None:
+    """Raise unless our tables compare texts byte by byte: other rules would take one id for another."""
+    statement = COLLATIONS.replace("{schema}", database)
+    # An underscore in a pattern stands for any character, which finds a few tables too many; they are left out below.
+    rows = await server.execute(connection, statement, (f"{prefix}%",), writing=False)
+    ours = {f"{prefix}{name}" for name in tables.TABLES}
+    for table, column, collation in rows:
+        if table in ours and collation != wanted:
+            raise ConfigurationError(
+                f"the column {column} of the table {table} on {server.where} has the collation {collation}, "
+                f"which may take one id for another: change it to {wanted}, or give another table_prefix"
+            )

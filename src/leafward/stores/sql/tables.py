@@ -1,0 +1,188 @@
+"""The tables as servers have them, in numbered steps; `{id}`, `{text}` and the like are types that a dialect names.
+
+They are the tables of `schema.py` with the indexes that servers need. Nothing refers by foreign key: every write holds
+its session's row, and a key that is checked is one more row to lock.
+"""
+
+from __future__ import annotations
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE {p}owner (
+            owner_no {serial},
+            agent_id {id} NOT NULL,
+            user_id {id} NOT NULL,
+            UNIQUE (agent_id, user_id)
+        ){options}""",
+        """
+        CREATE TABLE {p}session (
+            session_no {serial},
+            owner_no {int} NOT NULL,
+            session_id {id} NOT NULL,
+            tree_no {int} NOT NULL UNIQUE,
+            leaf {int},
+            version {int} NOT NULL,
+            window_tokens {int},
+            overlays {int} NOT NULL DEFAULT 0,
+            reclaimed {int} NOT NULL DEFAULT 0,
+            indexed_seq {int} NOT NULL DEFAULT 0,
+            indexed_place {int} NOT NULL DEFAULT 0,
+            name {text},
+            parent_session_id {id},
+            model {text},
+            source {text},
+            input_tokens {int} NOT NULL DEFAULT 0,
+            output_tokens {int} NOT NULL DEFAULT 0,
+            estimated_cost {real} NOT NULL DEFAULT 0,
+            end_reason {text},
+            created_at {int} NOT NULL,
+            updated_at {int} NOT NULL,
+            UNIQUE (owner_no, session_id)
+        ){options}""",
+        "CREATE INDEX {p}session_updated ON {p}session (owner_no, updated_at, session_no)",
+        """
+        CREATE TABLE {p}tree (
+            tree_no {serial},
+            owner_no {int} NOT NULL,
+            discarded {int} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}tree_discarded ON {p}tree (discarded, tree_no)",
+        """
+        CREATE TABLE {p}lane (
+            lane_no {serial},
+            tree_no {int} NOT NULL,
+            origin {int},
+            floor {int} NOT NULL,
+            removed {int} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}lane_origin ON {p}lane (tree_no, origin)",
+        """
+        CREATE TABLE {p}message (
+            place {int} NOT NULL PRIMARY KEY,
+            tree_no {int} NOT NULL,
+            seq {int} NOT NULL,
+            id {id} NOT NULL,
+            role {text} NOT NULL,
+            tokens {int} NOT NULL,
+            created_at {int} NOT NULL,
+            body {text} NOT NULL
+        ){options}""",
+        "CREATE UNIQUE INDEX {p}message_id ON {p}message (tree_no, id)",
+        "CREATE INDEX {p}message_seq ON {p}message (tree_no, seq, place)",
+        """
+        CREATE TABLE {p}label (
+            place {int} NOT NULL PRIMARY KEY,
+            tree_no {int} NOT NULL,
+            name {text} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}label_tree ON {p}label (tree_no)",
+        """
+        CREATE TABLE {p}change (
+            session_no {int} NOT NULL,
+            seq {int} NOT NULL,
+            kind {id} NOT NULL,
+            ids {text} NOT NULL,
+            PRIMARY KEY (session_no, seq)
+        ){options}""",
+        """
+        CREATE TABLE {p}overlay (
+            overlay_no {serial},
+            tree_no {int} NOT NULL,
+            id {id} NOT NULL,
+            seq {int} NOT NULL,
+            low {int} NOT NULL,
+            high {int} NOT NULL,
+            tokens {int} NOT NULL,
+            created_at {int} NOT NULL,
+            summary {text} NOT NULL
+        ){options}""",
+        "CREATE UNIQUE INDEX {p}overlay_id ON {p}overlay (tree_no, id)",
+        "CREATE INDEX {p}overlay_span ON {p}overlay (tree_no, low, high DESC, overlay_no DESC, seq, tokens)",
+        """
+        CREATE TABLE {p}reclaimed (
+            place {int} NOT NULL,
+            call_id {key} NOT NULL,
+            tree_no {int} NOT NULL,
+            notice {text} NOT NULL,
+            PRIMARY KEY (place, call_id)
+        ){options}""",
+        "CREATE INDEX {p}reclaimed_tree ON {p}reclaimed (tree_no)",
+        """
+        CREATE TABLE {p}skill (
+            session_no {int} NOT NULL,
+            label {id} NOT NULL,
+            skill_key {key} NOT NULL,
+            PRIMARY KEY (session_no, label, skill_key)
+        ){options}""",
+        """
+        CREATE TABLE {p}prompt (
+            session_no {int} NOT NULL PRIMARY KEY,
+            prompt {text} NOT NULL,
+            tokens {int} NOT NULL,
+            fingerprint {id} NOT NULL
+        ){options}""",
+        """
+        CREATE TABLE {p}shelf (
+            shelf_no {serial},
+            owner_no {int} NOT NULL,
+            session_no {int} NOT NULL,
+            label {id} NOT NULL,
+            UNIQUE (owner_no, session_no, label)
+        ){options}""",
+        "CREATE INDEX {p}shelf_session ON {p}shelf (session_no)",
+        """
+        CREATE TABLE {p}entry (
+            entry_no {serial},
+            shelf_no {int} NOT NULL,
+            entry_key {key} NOT NULL,
+            updated_at {int} NOT NULL,
+            analyzer {id},
+            description {text},
+            content {text} NOT NULL,
+            UNIQUE (shelf_no, entry_key)
+        ){options}""",
+        "CREATE INDEX {p}entry_analyzer ON {p}entry (shelf_no, analyzer)",
+        """
+        CREATE TABLE {p}entry_word (
+            shelf_no {int} NOT NULL,
+            word {id} NOT NULL,
+            entry_no {int} NOT NULL,
+            PRIMARY KEY (shelf_no, word, entry_no)
+        ){options}""",
+        """
+        CREATE TABLE {p}lease (
+            user_id {id} NOT NULL,
+            session_id {id} NOT NULL,
+            token {int} NOT NULL,
+            holder {id},
+            expires_at {int} NOT NULL,
+            PRIMARY KEY (user_id, session_id)
+        ){options}""",
+        """
+        CREATE TABLE {p}ticket (
+            ticket_no {serial},
+            user_id {id} NOT NULL,
+            session_id {id} NOT NULL,
+            holder {id} NOT NULL,
+            expires_at {int} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}ticket_slot ON {p}ticket (user_id, session_id, ticket_no)",
+        """
+        CREATE TABLE {p}done (
+            op {id} NOT NULL PRIMARY KEY,
+            at {int} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}done_at ON {p}done (at)",
+    ),
+)
+
+TABLES = (
+    "owner session tree lane message label change overlay reclaimed skill prompt shelf entry entry_word lease ticket done"
+).split()
+
+CREATE_META = "CREATE TABLE IF NOT EXISTS {p}meta (name {id} NOT NULL PRIMARY KEY, value {text} NOT NULL){options}"
+
+ADD_META = "INSERT INTO {p}meta (name, value) VALUES (?, ?)"
+
+CHANGE_META = "UPDATE {p}meta SET value = ? WHERE name = ?"

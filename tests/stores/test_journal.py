@@ -1,0 +1,253 @@
+"""A journal tells all that was done to a session."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leafward import LATEST_LEAF, Message, StoreError
+from leafward.core.ids import Scope
+from leafward.core.skills import Reclaimed
+from leafward.stores.contracts import NewOverlay
+from leafward.stores.drafts import Draft
+from leafward.stores.entries import Prompt, Shelf
+from leafward.stores.journal.lines import encode, read
+from leafward.stores.journal.records import header, record
+from leafward.stores.journal.replaying import commands, read_header
+from leafward.stores.registry import Origin
+from leafward.stores.sql import commands as c
+from tests.stores.journal_rows import OWNER, Journalled, replayed
+
+SCOPES = [Scope(OWNER, "one"), Scope(OWNER, "two"), Scope(OWNER, "three")]
+scopes = st.sampled_from(SCOPES)
+ids = st.sampled_from([f"m{number}" for number in range(7)])
+overlay_ids = st.sampled_from(["o1", "o2", "o3"])
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ["\u2028\u0085\r\n", "\0", " "]
+)
+labels = st.sampled_from(["memory", "notes"])
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    part = st.one_of(
+        texts.map(lambda text: {"type": "text", "text": text}),
+        texts.map(lambda text: {"type": "thinking", "thinking": text}),
+        texts.map(lambda text: {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": text * 99}}),
+        texts.map(lambda text: {"type": "tool_result", "id": "c1", "output": [{"type": "text", "text": text * 99}]}),
+        st.just({"type": "tool-look", "toolCallId": "c2", "state": "output-available", "input": 1, "output": [1.5]}),
+        st.just({"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}),
+    )
+    extra = draw(st.sampled_from([{}, {"metadata": {"n": 1e300, "x": None}}, {"name": "Ann"}, {"zzz": [2**63]}]))
+    role = draw(st.sampled_from(["user", "assistant", "tool", "Developer", "ß"]))
+    return Message(role, draw(st.lists(part, max_size=3)), id=draw(ids), **extra)
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Draft:
+    message, body = draw(messages()).sealed()
+    return Draft(message, body, draw(st.integers(0, 1000)))
+
+
+def edits(content: str | None) -> Any:
+    return lambda _: content
+
+
+reclaimed = st.lists(st.builds(Reclaimed, ids, st.sampled_from(["c1", "c2"]), texts, st.integers(0, 9)), max_size=2)
+parents = ids | st.just(LATEST_LEAF) | st.none()
+done = st.one_of(
+    st.builds(c.Append, scopes, st.lists(drafts(), max_size=4, unique_by=lambda one: one.message.id), parents),
+    st.builds(c.Append, scopes, st.lists(drafts(), max_size=2, unique_by=lambda one: one.message.id), parents),
+    st.builds(c.Update, scopes, drafts()),
+    st.builds(c.Upsert, scopes, drafts(), parents),
+    st.builds(c.Delete, scopes, st.lists(ids, max_size=3)),
+    st.builds(c.Clear, scopes),
+    st.builds(c.Checkout, scopes, ids | st.none()),
+    st.builds(c.Label, scopes, ids, texts | st.none()),
+    st.builds(
+        c.AddOverlay,
+        scopes,
+        st.builds(NewOverlay, overlay_ids, texts, st.integers(0, 9), st.integers(-(10**15), 10**15), ids, ids),
+    ),
+    st.builds(c.Reclaim, scopes, reclaimed),
+    st.builds(
+        c.EditEntry,
+        st.builds(Shelf, scopes, labels, st.booleans()),
+        st.sampled_from(["", "k"]),
+        (texts | st.none()).map(edits),
+        texts | st.none(),
+        st.booleans(),
+    ),
+    st.builds(c.LoadSkill, scopes, labels, texts),
+    st.builds(c.UnloadSkill, scopes, labels, texts, reclaimed),
+    st.builds(c.KeepPrompt, scopes, st.builds(Prompt, texts, st.integers(0, 9), texts), st.booleans()),
+    st.builds(c.Create, scopes, st.builds(Origin, texts, ids | st.none(), texts | st.none(), texts | st.none())),
+    st.builds(c.Rename, scopes, texts),
+    st.builds(c.AddUsage, scopes, st.integers(0, 99), st.integers(0, 99), st.floats(0, 1e6)),
+    st.builds(c.Remove, scopes),
+    st.builds(c.Fork, scopes, scopes, ids, texts),
+    st.builds(c.Split, scopes, scopes, texts | st.none(), drafts()),
+)
+
+
+def journalled(steps: list[Any]) -> Journalled:
+    made = Journalled()
+    for step in steps:
+        made.do(step)
+    return made
+
+
+@settings(max_examples=150)
+@given(st.lists(done, max_size=25))
+def test_replaying_a_journal_gives_the_rows_it_was_written_from(steps: list[Any]) -> None:
+    made = journalled(steps)
+
+    again = replayed(made.journals)
+
+    assert again.shared() == made.rows.shared()
+    for scope in SCOPES:
+        assert again.session(scope) == made.rows.session(scope)
+        assert again.answers(scope) == made.rows.answers(scope)
+
+
+def small_journal() -> bytes:
+    """Return a journal with batches of one line and of several."""
+    scope = SCOPES[0]
+    made = Journalled()
+    calls = [{"type": "text", "text": "Let me look"}, {"type": "tool_use", "id": "c1", "name": "look", "input": {}}]
+    told = [Message("user", "Hi", id="a"), Message("assistant", calls, id="b"), Message("user", "你好", id="c")]
+    made.do(c.Append(scope, [Draft(*one.sealed(), 3) for one in told[:2]], LATEST_LEAF))
+    made.do(c.Label(scope, "a", "start"))
+    made.do(c.Append(scope, [Draft(*told[2].sealed(), 3)], LATEST_LEAF))
+    made.do(c.AddOverlay(scope, NewOverlay("o", "They met.", 2, 5, "a", "b")))
+    return made.journals[scope.session_id]
+
+
+def test_every_cut_of_a_journal_leaves_its_whole_batches() -> None:
+    data = small_journal()
+    whole = read(data)
+    assert whole.torn is None
+    assert not whole.damage
+    assert [len(batch.entries) for batch in whole.batches] == [1, 3, 1, 1, 2]
+
+    for cut in range(len(data)):
+        found = read(data[:cut])
+
+        before = [batch for batch in whole.batches if batch.end <= cut]
+        assert [batch.end for batch in found.batches] == [batch.end for batch in before]
+        assert found.damage == []
+        end = before[-1].end if before else 0
+        assert found.end == end
+        assert found.torn == (None if cut == end else end)
+
+
+def test_every_changed_byte_of_a_journal_is_found() -> None:
+    data = small_journal()
+    whole = [batch.start for batch in read(data).batches]
+
+    for place in range(len(data)):
+        for flipped in (data[place] ^ 0x01, data[place] ^ 0x20, 0):
+            changed = data[:place] + bytes([flipped]) + data[place + 1 :]
+            if changed == data:
+                continue
+            found = read(changed)
+
+            assert found.damage or found.torn is not None
+            hurt = max(start for start in whole if start <= place)
+            assert hurt not in [batch.start for batch in found.batches]
+
+
+@given(st.data())
+def test_lost_doubled_and_swapped_lines_are_found(data: st.DataObject) -> None:
+    lines = small_journal().splitlines(keepends=True)
+    first = data.draw(st.integers(0, len(lines) - 2))
+    second = data.draw(st.integers(first + 1, len(lines) - 1))
+    swapped = lines.copy()
+    swapped[first], swapped[second] = lines[second], lines[first]
+
+    for changed in (
+        lines[:first] + lines[first + 1 :],
+        lines[: first + 1] + lines[first:],
+        swapped,
+    ):
+        found = read(b"".join(changed))
+        assert found.damage or found.torn is not None
+
+
+def test_what_is_whole_around_a_damaged_line_is_read() -> None:
+    data = small_journal()
+    place = data.index(b'"start"') + 1
+
+    found = read(data[:place] + b"X" + data[place + 1 :])
+
+    assert [(one.line, one.offset) for one in found.damage] == [(5, data.rindex(b"\n", 0, place) + 1)]
+    assert [len(batch.entries) for batch in found.batches] == [1, 3, 1, 2]
+    assert found.torn is None
+
+
+def test_a_journal_can_be_read_on_from_where_it_was_read_to() -> None:
+    data = small_journal()
+    first = read(data).batches[1]
+
+    rest = read(data[first.end :], first.crc, offset=first.end, line=5)
+
+    assert [batch.start for batch in rest.batches] == [batch.start for batch in read(data).batches[2:]]
+    assert rest.line == 9
+    assert rest.crc == read(data).crc
+
+
+def test_the_checksum_is_the_one_that_the_format_page_tells() -> None:
+    crc = 0
+    for line in small_journal().split(b"\n")[:-1]:
+        told, _, rest = line.rpartition(b',"crc":"')
+        crc = zlib.crc32(told + b"}", crc)
+        assert rest == b'%08x"}' % crc
+
+
+def test_a_session_that_was_brought_in_whole_is_one_batch() -> None:
+    made = Journalled()
+    draft = Draft(*Message("user", "Hi", id="a").sealed(), 1)
+    made.do(c.Append(SCOPES[0], [draft], LATEST_LEAF))
+    made.do(c.Fork(SCOPES[1], SCOPES[0], "a", "copy"))
+
+    batches = read(made.journals["two"]).batches
+
+    assert [[entry.type for entry in batch.entries] for batch in batches] == [["session"], ["restore", "message"]]
+
+
+def test_a_journal_of_a_newer_leafward_is_refused() -> None:
+    scope = SCOPES[0]
+    newer, _ = encode(header(scope, 1), 0)
+    for changed in (
+        newer.replace(b'"format":1', b'"format":2'),
+        newer.replace(b'"type":"session"', b'"type":"hologram"'),
+        newer.replace(b'"format":1', b'"format":1,"colour":"red"'),
+    ):
+        line = changed.rpartition(b',"crc"')[0] + b"}"
+        data = line[:-1] + b',"crc":"%08x"}\n' % zlib.crc32(line)
+        entries = read(data).entries
+        assert len(entries) == 1
+
+        with pytest.raises(StoreError, match="written by a newer leafward"):
+            read_header(entries[0])
+        with pytest.raises(StoreError, match="written by a newer leafward"):
+            commands(entries, scope)
+
+
+def test_a_journal_can_be_replayed_as_another_session() -> None:
+    made = Journalled()
+    made.do(c.Create(SCOPES[0], Origin("First")))
+    entries = read(made.journals["one"]).entries
+
+    assert commands(entries, SCOPES[1])[0].command == c.Create(SCOPES[1], Origin("First"))
+    told = read_header(entries[0])
+    assert (told.agent, told.user, entries[0].id) == (OWNER.agent_id, OWNER.user_id, "one")
+
+
+def test_a_removal_has_no_line() -> None:
+    with pytest.raises(TypeError, match="Remove is not recorded"):
+        record(c.Remove(SCOPES[0]), 1, 1)
