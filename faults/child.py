@@ -1,4 +1,4 @@
-"""`python -m faults.child`: import everything, wait for one job on stdin, do it.
+"""`python -m faults.child [MODULE ...]`: import everything, wait for one job on stdin, do it.
 
 With `--without-lock` the file locks of this process do nothing, which shows what they are good for.
 """
@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 
@@ -33,6 +34,9 @@ def main() -> None:
         fcntl.flock = _no_lock
         fcntl.lockf = _no_lock
     # Imported here because a store may keep its own reference to the locks.
+    for name in sys.argv[1:]:
+        if not name.startswith("--"):
+            import_module(name)
     from faults import cancel, contention, disk_full, kill
 
     jobs = {

@@ -1,60 +1,93 @@
-"""A writer is killed with SIGKILL again and again; nothing it was told is stored may be missing.
+"""A writer, or the server it writes to, is killed again and again; nothing acknowledged may be missing.
 
-One file lives through many kills. Each time the ledger of the dead writer is compared with what the file
-holds, then everything without an acknowledgement is done again with the same ids, and compared once more.
+One session lives through many kills. Each time the ledger of the writer is compared with what the session holds,
+then everything without an acknowledgement is done again with the same ids, and compared once more. A writer whose
+server is killed goes on by itself: it repeats what it was told failed, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, closing
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
+from faults.backends import Backend, open_backend
 from faults.broken import variant
 from faults.ledger import Ledger, Violation, compare, judge
 from faults.outcome import Control, Outcome
 from faults.perform import observe, perform
 from faults.plan import APPENDS, BATCHES, MIXED, Kind, Op, Planner, apply, word_of
 from faults.tree import Tree
-from faults.worker import Pool, Say, WorkerFailed, error_line
-from leafward import Session, open_store
+from faults.worker import Pool, Say, Worker, WorkerFailed, error_line
+from leafward import Session, StoreError, open_store
 
+T = TypeVar("T")
 Phase = Literal["opening", "writing", "closing"]
 _TRIGGER: Mapping[Phase, str] = {"opening": "o", "writing": "a ", "closing": "c"}
 _WINDOW: Mapping[Phase, float] = {"opening": 0.030, "writing": 0.015, "closing": 0.010}
-_PHASES: Mapping[Phase, int] = {"writing": 80, "opening": 10, "closing": 10}
+_PHASES: Mapping[str, Mapping[Phase, int]] = {
+    "writer": {"writing": 80, "opening": 10, "closing": 10},
+    "server": {"writing": 90, "opening": 10},
+}
 _LONG_PLAN = 150
 _SHORT_PLAN = 4
-_KILLS_PER_FILE = 25
+_KILLS_PER_SESSION = 25
 _OLD_WORDS_PER_KILL = 20
 _PATIENCE = 60.0
+_PAUSE = 0.01
+
+LOSES: Mapping[str, str] = {
+    "postgres": "synchronous_commit = off",
+    "mariadb": "innodb-flush-log-at-trx-commit = 0",
+    "redis": "appendonly no",
+}
+"""Settings with which a server acknowledges what a crash takes away."""
 
 
 async def write_until_killed(job: Mapping[str, Any], say: Say) -> None:
     """Do a plan, saying what begins and what is acknowledged (in the writer's process)."""
     ops = [Op.from_json(data) for data in job["ops"]]
+    repeat = partial(_repeat, say) if job["settles"] else _once
     say("o")
     try:
-        async with open_store(job["url"]) as store:
-            session = variant(job["variant"], Session(store, "torture", user_id="kill"))
+        async with await repeat(lambda: open_store(job["url"])) as store:
+            session = variant(job["variant"], Session(store, job["session"]))
             for number, op in enumerate(ops):
                 say(f"i {number}")
-                await perform(session, op, on_member=lambda member, of=number: say(f"m {of} {member}"))
+                tell = partial(_tell_member, say, number)
+                await repeat(lambda op=op, tell=tell: perform(session, op, on_member=tell))
                 say(f"a {number}")
             say("c")
     except Exception as error:
         say(error_line(error))
         raise
     say("d")
-    await asyncio.Event().wait()
+    if not job["settles"]:
+        await asyncio.Event().wait()
+
+
+def _tell_member(say: Say, of: int, member: int) -> None:
+    say(f"m {of} {member}")
+
+
+async def _once(step: Callable[[], Awaitable[T]]) -> T:
+    return await step()
+
+
+async def _repeat(say: Say, step: Callable[[], Awaitable[T]]) -> T:
+    """Do a step until it is done, as a caller does whose server went away."""
+    while True:
+        try:
+            return await step()
+        except StoreError as error:
+            say(f"u {type(error).__name__}")
+            await asyncio.sleep(_PAUSE)
 
 
 @dataclass
@@ -69,9 +102,11 @@ class Tally:
     committed_unacked: int = 0
     retries: int = 0
     searches: int = 0
-    files: int = 0
+    sessions: int = 0
     largest: int = 0
     idle: int = 0
+    told: Counter[str] = field(default_factory=Counter[str])
+    """Errors that writers were told, and settled by doing the same again."""
     violations: list[str] = field(default_factory=list[str])
 
 
@@ -81,6 +116,7 @@ class Setting:
 
     kills: int
     seed: int
+    victim: Literal["writer", "server"] = "writer"
     variant: str = "honest"
     weights: Mapping[Kind, int] = field(default_factory=lambda: MIXED)
     fresh_ids: bool = False
@@ -88,41 +124,60 @@ class Setting:
     stop_at_first: bool = False
 
 
-def run(*, kills: int, seed: int, progress: Callable[[str], None], control_kills: int = 60) -> Outcome:
+def run(backend: Backend, *, kills: int, seed: int, progress: Say, control_kills: int = 60) -> Outcome:
     """Kill a writer `kills` times, then run the controls, each for at most `control_kills`."""
-    started = time.monotonic()
-    outcome = Outcome(
-        "kill",
-        "After SIGKILL every acknowledged message is there, exact, in its place and found by search; "
-        "a retry with the same ids stores nothing twice.",
-    )
-    tally = asyncio.run(_kill_many(Setting(kills=kills, seed=seed), progress))
-    outcome.figures = _figures(tally)
-    outcome.violations = tally.violations
     honest = Setting(kills=control_kills, seed=seed + 1, stop_at_first=True)
-    outcome.controls = [
-        _control(
-            "acknowledges an append before it is written",
-            replace(honest, variant="acks-early", weights=APPENDS),
-            expected="nothing acknowledged is lost",
-        ),
-        _control(
-            "stores a batch message by message",
-            replace(honest, variant="tears-batches", weights=BATCHES),
-            expected="whole or absent",
-        ),
-        _control(
-            "retries with new ids",
-            replace(honest, fresh_ids=True, weights=APPENDS),
-            expected="nothing unasked is stored",
-        ),
-    ]
-    outcome.seconds = time.monotonic() - started
+    with Outcome.of("kill", backend.name) as outcome:
+        tally = asyncio.run(_kill_many(backend, Setting(kills=kills, seed=seed), progress))
+        outcome.figures = _figures(tally)
+        outcome.violations = tally.violations
+        outcome.controls = [
+            _control(
+                "acknowledges an append before it is written",
+                backend,
+                replace(honest, variant="acks-early", weights=APPENDS),
+                expected="nothing acknowledged is lost",
+            ),
+            _control(
+                "stores a batch message by message",
+                backend,
+                replace(honest, variant="tears-batches", weights=BATCHES),
+                expected="whole or absent",
+            ),
+            _control(
+                "retries with new ids",
+                backend,
+                replace(honest, fresh_ids=True, weights=APPENDS),
+                expected="nothing unasked is stored",
+            ),
+        ]
     return outcome
 
 
-def _control(name: str, setting: Setting, *, expected: str) -> Control:
-    tally = asyncio.run(_kill_many(setting, lambda _line: None))
+def run_server(backend: Backend, *, kills: int, seed: int, progress: Say, control_kills: int = 60) -> Outcome:
+    """Kill the server `kills` times, then do the same to one that does not wait for its disk."""
+    setting = Setting(kills=kills, seed=seed, victim="server")
+    with Outcome.of("server kill", backend.name) as outcome:
+        tally = asyncio.run(_kill_many(backend, setting, progress))
+        outcome.figures = _figures(tally) | {
+            "errors told to the writer, settled by the same call": ", ".join(
+                f"{count} {name}" for name, count in tally.told.most_common()
+            )
+            or "none: the store went on by itself",
+        }
+        outcome.violations = tally.violations
+        with open_backend(backend.name, fast=True, settings=[LOSES[backend.name]]) as careless:
+            control = replace(setting, kills=control_kills, seed=seed + 1, stop_at_first=True, weights=APPENDS)
+            outcome.controls = [
+                _control(
+                    f"`{LOSES[backend.name]}`", careless, control, expected="nothing acknowledged is lost"
+                )
+            ]
+    return outcome
+
+
+def _control(name: str, backend: Backend, setting: Setting, *, expected: str) -> Control:
+    tally = asyncio.run(_kill_many(backend, setting, lambda _line: None))
     caught = [text for text in tally.violations if expected in text]
     if caught:
         detail = f"caught at kill {tally.kills}: {caught[0].partition(': ')[2][:160]}"
@@ -131,42 +186,41 @@ def _control(name: str, setting: Setting, *, expected: str) -> Control:
     return Control(name=name, caught=bool(caught), detail=detail)
 
 
-async def _kill_many(setting: Setting, progress: Callable[[str], None]) -> Tally:
+async def _kill_many(backend: Backend, setting: Setting, progress: Say) -> Tally:
     tally = Tally()
     rng = random.Random(setting.seed)
-    with Pool() as pool, TemporaryDirectory(prefix="faults-") as directory:
+    with Pool(*backend.modules) as pool:
         while tally.kills < setting.kills:
-            tally.files += 1
-            file = _File(Path(directory) / f"kill-{tally.files}.db", setting, tally, rng)
-            kills = min(_KILLS_PER_FILE, setting.kills - tally.kills)
-            healthy = await file.live_through(kills, pool)
+            tally.sessions += 1
+            life = _Life(backend, setting, tally, rng)
+            healthy = await life.live_through(min(_KILLS_PER_SESSION, setting.kills - tally.kills), pool)
             progress(
-                f"kill: {tally.kills}/{setting.kills} kills, {tally.acked_messages} messages acknowledged, "
-                f"{len(tally.violations)} violations"
+                f"{backend.name}: {tally.kills}/{setting.kills} kills of the {setting.victim}, "
+                f"{tally.acked_messages} messages acknowledged, {len(tally.violations)} violations"
             )
             if not healthy and setting.stop_at_first:
                 break
     return tally
 
 
-class _File:
-    """One database file, and the model of what it must hold."""
+class _Life:
+    """One session that lives through many kills, and the model of what it must hold."""
 
-    def __init__(self, path: Path, setting: Setting, tally: Tally, rng: random.Random) -> None:
-        self._path = path
-        self._url = f"sqlite:///{path}"
+    def __init__(self, backend: Backend, setting: Setting, tally: Tally, rng: random.Random) -> None:
+        self._backend = backend
+        self._place = backend.fresh()
         self._setting = setting
         self._tally = tally
         self._rng = rng
         self._planner = Planner(rng, setting.weights)
         self._tree = Tree()
-        # A reader that stays open sees the deaths of others; one that reopens recovers the file itself.
-        self._stays_open = tally.files % 2 == 0
+        # A reader that stays open sees the deaths of others; one that reopens recovers the store itself.
+        self._stays_open = tally.sessions % 2 == 0
         self._readers = AsyncExitStack()
         self._session: Session | None = None
 
     async def live_through(self, kills: int, pool: Pool) -> bool:
-        """Kill a writer `kills` times; False when a promise was broken, after which the file is given up."""
+        """Kill `kills` times; False when a promise was broken, after which the session is given up."""
         try:
             for _ in range(kills):
                 violations = await self._one_kill(pool)
@@ -177,24 +231,25 @@ class _File:
             await self._readers.aclose()
 
     async def _one_kill(self, pool: Pool) -> list[Violation]:
-        phase = self._rng.choices(list(_PHASES), list(_PHASES.values()))[0]
+        phases = _PHASES[self._setting.victim]
+        phase = self._rng.choices(list(phases), list(phases.values()))[0]
         ops = self._planner.plan(self._tree, _SHORT_PLAN if phase == "closing" else _LONG_PLAN)
         delay = self._rng.uniform(0, _WINDOW[phase])
         lines = await asyncio.to_thread(self._write_and_kill, pool, ops, phase, delay)
         ledger = Ledger.read(ops, lines)
-        self._count(ledger, phase, finished="d" in lines)
+        self._count(ledger, phase, lines)
         async with asyncio.timeout(_PATIENCE):
             violations = await self._judge_and_retry(ledger)
         self._note(violations)
         return violations
 
     def _write_and_kill(self, pool: Pool, ops: list[Op], phase: Phase, delay: float) -> list[str]:
-        job = {
-            "do": "kill",
-            "url": self._url,
-            "variant": self._setting.variant,
-            "ops": [op.to_json() for op in ops],
-        }
+        job = self._place.job(
+            "kill",
+            variant=self._setting.variant,
+            settles=self._setting.victim == "server",
+            ops=[op.to_json() for op in ops],
+        )
         deadline = time.monotonic() + _PATIENCE
         with pool.take() as worker:
             worker.send(job)
@@ -204,8 +259,19 @@ class _File:
                 worker.kill()
                 return [*worker.said, error_line(error)]
             time.sleep(delay)
+            return self._kill(worker, deadline)
+
+    def _kill(self, worker: Worker, deadline: float) -> list[str]:
+        server = self._backend.server
+        if self._setting.victim == "writer" or server is None:
             worker.kill()
             return worker.said
+        server.kill()
+        self._tally.idle += "d" in worker.heard()
+        server.start()
+        r = worker.finish(deadline=deadline)
+        if any(l.startswith('x ') for l in r): print(worker.errors())
+        return r
 
     async def _judge_and_retry(self, ledger: Ledger) -> list[Violation]:
         async with self._reader() as session:
@@ -245,15 +311,15 @@ class _File:
         return compare(self._tree, await observe(session, words=[word_of(wire) for wire in op.messages]))
 
     async def _final_check(self) -> list[Violation]:
-        """Search for every word the file ever held, and let SQLite check its own pages."""
+        """Search for every word the session ever held, and let the backend check itself."""
         async with self._reader() as session:
             words = [word_of(wire) for wire in self._tree.wires.values()] + self._tree.gone
             self._tally.searches += len(words)
             violations = compare(self._tree, await observe(session, words=words))
         await self._readers.aclose()
-        answer = await asyncio.to_thread(_integrity, self._path)
-        if answer != "ok":
-            violations.append(Violation("the file is sound", answer))
+        damage = await asyncio.to_thread(self._backend.damage, self._place)
+        if damage is not None:
+            violations.append(Violation("the file is sound", damage))
         self._tally.largest = max(self._tally.largest, len(self._tree.wires))
         self._note(violations)
         return violations
@@ -272,44 +338,45 @@ class _File:
         return _Reader(self)
 
     async def open_session(self) -> Session:
-        """Return the session to judge by, opening the file unless it stayed open."""
+        """Return the session to judge by, opening the store unless it stayed open."""
         if self._session is None:
-            store = await self._readers.enter_async_context(open_store(self._url))
-            self._session = Session(store, "torture", user_id="kill")
+            store = await self._readers.enter_async_context(open_store(self._place.url))
+            self._session = self._place.session(store)
         return self._session
 
     async def release(self) -> None:
-        """Close the file unless it is to stay open."""
+        """Close the store unless it is to stay open."""
         if not self._stays_open:
             await self._readers.aclose()
             self._session = None
 
-    def _count(self, ledger: Ledger, phase: Phase, *, finished: bool) -> None:
+    def _count(self, ledger: Ledger, phase: Phase, lines: list[str]) -> None:
         tally = self._tally
         tally.kills += 1
         tally.phases[phase] += 1
         tally.acked_ops += ledger.acked
         tally.acked_messages += ledger.acked_messages()
         tally.open_ops += ledger.open_op is not None
-        tally.idle += finished
+        tally.idle += self._setting.victim == "writer" and "d" in lines
+        tally.told.update(line[2:] for line in lines if line.startswith("u "))
 
     def _note(self, violations: list[Violation]) -> None:
-        # An error names its file; where this run kept it is of no use to a reader.
-        texts = [str(violation).replace(f"{self._path.parent}/", "") for violation in violations]
+        # An error names its store; where this run kept it is of no use to a reader.
+        texts = [str(violation).replace(self._place.url, "the store") for violation in violations]
         self._tally.violations += [f"kill {self._tally.kills}: {text}" for text in texts]
 
 
 class _Reader:
-    """The session that judges, open for the length of the context or for the life of its file."""
+    """The session that judges, open for the length of the context or for the life of its session."""
 
-    def __init__(self, file: _File) -> None:
-        self._file = file
+    def __init__(self, life: _Life) -> None:
+        self._life = life
 
     async def __aenter__(self) -> Session:
-        return await self._file.open_session()
+        return await self._life.open_session()
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._file.release()
+        await self._life.release()
 
 
 def _last_append(ledger: Ledger, tree: Tree) -> list[Op]:
@@ -324,11 +391,6 @@ def _with_fresh_ids(op: Op) -> Op:
     return replace(op, messages=tuple(wire | {"id": f"{wire['id']}-again"} for wire in op.messages))
 
 
-def _integrity(path: Path) -> str:
-    with closing(sqlite3.connect(path)) as connection:
-        return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
-
-
 def _figures(tally: Tally) -> dict[str, str]:
     phases = ", ".join(f"{count} while {phase}" for phase, count in tally.phases.most_common())
     return {
@@ -338,6 +400,6 @@ def _figures(tally: Tally) -> dict[str, str]:
         "operations open at the kill": f"{tally.open_ops:,}; {tally.committed_unacked:,} found committed",
         "operations done again with the same ids": f"{tally.retries:,}",
         "searches for one word": f"{tally.searches:,}",
-        "files": f"{tally.files}, up to {tally.largest:,} messages in one",
+        "sessions": f"{tally.sessions}, up to {tally.largest:,} messages in one",
         "kills that came after the plan was done": f"{tally.idle}",
     }

@@ -51,7 +51,16 @@ async def perform(session: Writable, op: Op, *, on_member: Callable[[int], None]
 
 
 async def observe(session: Session, *, words: Iterable[str] = ()) -> Observed:
-    """Read everything a session holds, and search it for `words`."""
+    """Read everything a session holds, and search it for `words`, while nothing changes."""
+    while True:
+        # A server may still be at work for a client that is gone.
+        version = await session.get_version()
+        observed = await _observe(session, words)
+        if await session.get_version() == version:
+            return observed
+
+
+async def _observe(session: Session, words: Iterable[str]) -> Observed:
     tree = await session.get_tree()
     history = await session.get_history()
     leaf = await session.get_latest_leaf()

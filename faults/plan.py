@@ -68,6 +68,7 @@ class Planner:
         self._kinds = list(weights)
         self._weights = list(weights.values())
         self._count = 0
+        self._crowded: set[str] = set()
 
     def plan(self, tree: Tree, count: int) -> list[Op]:
         """Return `count` operations that a writer can do one after the other, starting from `tree`."""
@@ -84,7 +85,9 @@ class Planner:
         if kind in ("branch", "update", "delete", "checkout") and len(tree.wires) < _NEEDS_MESSAGES:
             kind = "append"
         if kind in ("batch", "crowd"):
-            return Op(kind=kind, messages=tuple(self._message() for _ in range(self._rng.randint(2, 6))))
+            op = Op(kind=kind, messages=tuple(self._message() for _ in range(self._rng.randint(2, 6))))
+            self._crowded.update(op.ids() if kind == "crowd" else ())
+            return op
         if kind == "branch":
             return Op(kind=kind, messages=(self._message(),), target=self._any(tree))
         if kind == "update":
@@ -93,8 +96,9 @@ class Planner:
             return Op(kind=kind, target=self._any(tree))
         if kind == "delete":
             # The leaf stays: what a session continues from is then the same in every reading of the promise.
-            others = [message_id for message_id in tree.wires if message_id != tree.leaf]
-            return Op(kind=kind, targets=tuple(self._rng.sample(others, self._rng.randint(1, 3))))
+            # So does a crowd: its order is the store's choice, and who reads later must be able to see it.
+            others = [one for one in tree.wires if one != tree.leaf and one not in self._crowded]
+            return Op(kind=kind, targets=tuple(self._rng.sample(others, min(len(others), self._rng.randint(1, 3)))))
         return Op(kind="append", messages=(self._message(),))
 
     def _any(self, tree: Tree) -> str:

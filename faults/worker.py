@@ -97,6 +97,12 @@ class Worker:
                 raise WorkerFailed(f"ended before saying {prefix!r}; its errors: {self.errors()}")
             line = following
 
+    def heard(self) -> list[str]:
+        """Return all it said until now."""
+        while not self._ended and select.select([self._fd], [], [], 0)[0]:
+            self._receive()
+        return self.said
+
     def finish(self, *, deadline: float) -> list[str]:
         """Wait until the child ends by itself and return all it said.
 
@@ -142,8 +148,9 @@ class Worker:
 class Pool:
     """Workers started ahead of their use, so that a job begins at once."""
 
-    def __init__(self, ahead: int = 2) -> None:
-        self._ready = deque(Worker() for _ in range(ahead))
+    def __init__(self, *options: str, ahead: int = 2) -> None:
+        self._options = options
+        self._ready = deque(Worker(*options) for _ in range(ahead))
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +163,7 @@ class Pool:
 
     def take(self) -> Worker:
         """Return a waiting worker, which now belongs to the caller, and start another."""
-        self._ready.append(Worker())
+        self._ready.append(Worker(*self._options))
         return self._ready.popleft()
 
 

@@ -34,7 +34,7 @@ SHARED_TESTS = """
 import pytest
 
 @pytest.mark.parametrize("number", range(8))
-def test_which(number, redis_url, record_property):
+def test_which(number, redis_url):
     with open("seen", "a") as seen:
         seen.write(redis_url + "\\n")
 

@@ -19,6 +19,7 @@ from leafward.testing import (
     ContextContract,
     DurableContextContract,
     DurableContract,
+    LeaseContract,
     MessageContract,
     RegistryContract,
     ScopeContract,
@@ -62,6 +63,7 @@ class ServerContract(
     ScopeContract,
     RegistryContract,
     StoreContract,
+    LeaseContract,
     DurableContextContract,
     DurableContract,
 ):
@@ -71,6 +73,10 @@ class ServerContract(
     async def store(self, url: str) -> AsyncGenerator[Store]:
         async with emptied(url) as store:
             yield store
+
+    async def settle(self, store: Store) -> None:
+        assert isinstance(store, ServerStore)
+        await store.settle()
 
     @pytest.fixture
     async def reopen(self, url: str, store: Store) -> AsyncGenerator[Reopen]:

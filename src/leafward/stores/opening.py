@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 Opener = Callable[..., Awaitable[Store]]
 ENTRY_POINT_GROUP = "leafward.stores"
 
+_REDIS = "leafward.stores.redis.opening:open_redis"
 _OURS = {
     "memory": "leafward.stores.memory:open_memory",
     "sqlite": "leafward.stores.sqlite:open_sqlite",
     "postgresql": "leafward.stores.servers.postgres:open_postgres",
     "mysql": "leafward.stores.servers.mysql:open_mysql",
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "redis+cluster": _REDIS,
+    "redis+sentinel": _REDIS,
 }
 
 

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 SHORT = 0.3
 """Seconds that the lease of one who is to die lasts."""
+LIVELY = 1.0
+"""Seconds in which a living holder gets to renew its lease, also on a busy machine."""
 PROMPT = 2.0
 """Seconds in which one who is woken has the lease, and one who asks only now and then has not."""
 
@@ -139,9 +141,9 @@ class _Holding:
 
     async def test_a_lease_is_renewed_for_as_long_as_it_is_held(self, store: Store, reopen: Reopen) -> None:
         other = await reopen()
-        async with store.leases.acquire("s", ttl=SHORT) as lease:
+        async with store.leases.acquire("s", ttl=LIVELY) as lease:
             with pytest.raises(LeaseBusy):
-                await other.leases.acquire("s", wait=4 * SHORT)
+                await other.leases.acquire("s", wait=2 * LIVELY)
 
             assert lease.held
             await Session(store, "s").with_lease(lease).append_message(user("still"))
@@ -330,11 +332,11 @@ class _Endings:
 
     async def test_a_lease_that_only_a_handle_has_is_renewed(self, store: Store, reopen: Reopen) -> None:
         other = await reopen()
-        session = Session(store, "s").with_lease(await store.leases.acquire("s", ttl=SHORT))
+        session = Session(store, "s").with_lease(await store.leases.acquire("s", ttl=LIVELY))
         gc.collect()
 
         with pytest.raises(LeaseBusy):
-            await other.leases.acquire("s", wait=4 * SHORT)
+            await other.leases.acquire("s", wait=2 * LIVELY)
 
         await session.append_message(user("still"))
 

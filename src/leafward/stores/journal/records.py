@@ -63,13 +63,22 @@ def _after(scope: Scope, overlay: NewOverlay) -> Operation[Message | None]:
     return next((one for one in path if one.id in below), None)
 
 
-def record(command: commands.Command[Any], result: Any, at: int, neighbour: Message | None = None) -> list[Entry]:
+def record(
+    command: commands.Command[Any],
+    result: Any,
+    at: int,
+    neighbour: Message | None = None,
+    *,
+    ends: str | None = None,
+) -> list[Entry]:
     """Return one batch of lines for the journal of the session that a command changed.
 
     `result` is what the command returned, `at` the time it ran at, `neighbour` what the operation of that name found
     before. A fork or a split is run, dumped, undone and recorded as the `Restore` of what was dumped; a removed
-    session has no journal.
+    session has no journal. `ends` is the session that a restored one continues.
     """
+    if isinstance(command, commands.Restore):
+        return batch(at, archive_lines(command.archive, at, ends))
     return batch(at, _lines(command, result, at, neighbour))
 
 
@@ -102,8 +111,6 @@ def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: Mess
             return _append([draft], parent, result, neighbour)
         case commands.AddOverlay(_, overlay):
             return _overlay(overlay, result, neighbour)
-        case commands.Restore(_, archive):
-            return archive_lines(archive, at)
         case _:
             return [fact(_payload(command, result), at)]
 

@@ -71,6 +71,15 @@ def commands(entries: Iterable[Entry], scope: Scope) -> list[Happened]:
     return found
 
 
+def continued(entries: Iterable[Entry]) -> tuple[str, int] | None:
+    """Return the session that ended when the one of this journal began, and when that was; `None` for most."""
+    for entry in entries:
+        payload = payload_of(entry) if entry.type == kinds.Restored.kind else None
+        if isinstance(payload, kinds.Restored) and payload.ends is not None:
+            return payload.ends, payload.at or 0
+    return None
+
+
 def shared_commands(entries: Iterable[Entry], owner: Owner) -> list[SharedText]:
     """Return what the journal that an owner's sessions share tells, in order."""
     found: list[SharedText] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,6 +21,9 @@ class Replicas:
         self._kept: OrderedDict[Scope, Replica] = OrderedDict()
         self.size = 0
         """About how many bytes of memory the replicas take."""
+        self._users = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @asynccontextmanager
     async def using(self, scope: Scope) -> AsyncGenerator[Replica]:
@@ -30,6 +34,8 @@ class Replicas:
             self.size += replica.size
         self._kept.move_to_end(scope)
         replica.users += 1
+        self._users += 1
+        self._idle.clear()
         try:
             async with replica.lock:
                 before = replica.size
@@ -39,6 +45,9 @@ class Replicas:
                     self.size += replica.size - before
         finally:
             replica.users -= 1
+            self._users -= 1
+            if not self._users:
+                self._idle.set()
             self._make_room()
 
     def _make_room(self) -> None:
@@ -52,8 +61,9 @@ class Replicas:
             if self.size <= self._budget:
                 return
 
-    def close(self) -> None:
-        """Let go of all."""
+    async def close(self) -> None:
+        """Wait for those who use one, then let go of all."""
+        await self._idle.wait()
         for replica in self._kept.values():
             replica.close()
         self._kept.clear()

@@ -18,7 +18,6 @@ from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.replicated.journals import Server
 from leafward.stores.replicated.listing import parents
-from leafward.stores.replicated.replica import Replica
 from leafward.stores.replicated.replicas import BUDGET, Replicas
 from leafward.stores.replicated.watching import Watcher
 from leafward.stores.replicated.writing import remove, write
@@ -60,12 +59,9 @@ class ReplicatedRunner:
         assert isinstance(where, Scope), "what is asked of an owner is asked of the server"
         self._guard.check()
         async with self._replicas.using(where) as replica:
-            return await self._read(replica, operation)
-
-    async def _read(self, replica: Replica, operation: Operation[T]) -> T:
-        self._guard.check()
-        await replica.catch_up(self._server)
-        return replica.run(operation)
+            self._guard.check()
+            await replica.catch_up(self._server)
+            return replica.run(operation)
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         self._guard.check()
@@ -95,6 +91,7 @@ class ReplicatedRunner:
     async def erase(self, scope: Scope) -> ErasureReport:
         self._guard.check()
         async with self._replicas.using(scope) as replica:
+            self._guard.check()
             await replica.catch_up(self._server)
             session = replica.run(find_session(scope))
             if session is None:
@@ -125,8 +122,8 @@ class ReplicatedRunner:
     async def close(self) -> None:
         """Finish what was begun, and forget the replicas."""
         await self._watcher.close()
+        await self._replicas.close()
         await self._server.close()
-        self._replicas.close()
 
 
 def _matching(query: Query, candidates: Iterable[Candidate], *, most: int) -> list[Candidate]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
 from leafward.core.errors import LeaseLost, OutcomeUnknown, SessionExists
@@ -14,6 +12,7 @@ from leafward.stores.journal import lines, records
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.replaying import read_header
 from leafward.stores.leases import Fence
+from leafward.stores.replicated.finishing import to_its_end
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Write
 from leafward.stores.replicated.replica import Replica
 from leafward.stores.sql import copying, reads, registry
@@ -70,20 +69,6 @@ async def remove(server: Server, replica: Replica) -> bool:
             return True
         if outcome is Outcome.IN_DOUBT and (await server.marks([replica.own]))[0].incarnation != mark.incarnation:
             return True
-
-
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do some work to its end, also for one who is cancelled meanwhile; that is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            try:
-                await asyncio.wait((task,))
-            except asyncio.CancelledError:
-                continue
-        raise
 
 
 async def _commit(server: Server, replica: Replica, attempt: Attempt[Any], fence: Fence | None) -> bool:

@@ -16,7 +16,7 @@ from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import MySQL
-from leafward.stores.sql.operations import scope_ids
+from leafward.stores.sql.operations import Many, scope_ids
 from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
@@ -24,9 +24,7 @@ CONNECT_S = 10
 LONGEST_LOCK_S = 60
 
 BEGIN_WRITING = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
-BEGIN_READING = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-)
+BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 _SESSION = """
     s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = %s AND user_id = %s) AND s.session_id = %s"""
@@ -85,7 +83,6 @@ _DENIED = frozenset({1142, 1143, 1227, 1370})
 class MysqlServer(Server):
     """A pool of asyncmy's."""
 
-    dialect: MySQL
     durability: Durability = "power"
 
     def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
@@ -128,14 +125,20 @@ class MysqlServer(Server):
         if connection.connected:
             await self._ask(connection, "ROLLBACK")
 
-    async def execute(self, connection: Any, statement: str, parameters: tuple[Any, ...], *, writing: bool) -> list[Any]:
+    async def execute(
+        self, connection: Any, statement: str, parameters: tuple[Any, ...], *, writing: bool
+    ) -> list[Any]:
         rendered = self.dialect.render(statement, writing=writing)
-        rows, key = (await self._ask(connection, rendered.text, parameters))[0]
+        rows, key = (await self._ask(connection, rendered.text, self.dialect.encode(parameters)))[0]
         return [(key,)] if rendered.gives_key else rows
 
-    async def append_quickly(
-        self, connection: Any, command: Append, fence: Fence | None, at: int
-    ) -> Appended | None:
+    async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
+        if parameters:
+            rendered = self.dialect.render(statement, writing=True)
+            async with connection.cursor() as cursor:
+                await cursor.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
+
+    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
         drafts, ids = command.drafts, scope_ids(command.scope)
         lease = () if fence is None else (*ids[1:], fence.token)
         rows = [
@@ -221,6 +224,7 @@ class MysqlServer(Server):
                     for statement in step:
                         await self._make(connection, self.dialect.named(statement))
                 await setup.note_steps(self, connection)
+            await setup.note_analyzer(self, connection)
         finally:
             await self._ask(connection, "SELECT RELEASE_LOCK(%s)", (lock,))
 
@@ -269,7 +273,9 @@ def explain(error: Exception, where: str) -> LeafwardError:
     if number in (1040, 1203):
         return StoreError(f"{where} takes no more connections: raise its limit, or share one store in the process")
     if number in _GONE or isinstance(error, (OSError, EOFError)):
-        return StoreError(f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?")
+        return StoreError(
+            f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?"
+        )
     return StoreError(f"{where} could not do it: {type(error).__name__}: {error}")
 
 
@@ -311,9 +317,13 @@ def _arguments(url: str) -> dict[str, Any]:
         parts = urlsplit(url)
         port = parts.port or 3306
     except ValueError:
-        raise ConfigurationError(f"{without_secrets(url)!r} is no URL of a server: write mysql://user@host/name") from None
+        raise ConfigurationError(
+            f"{without_secrets(url)!r} is no URL of a server: write mysql://user@host/name"
+        ) from None
     if parts.query or parts.fragment:
-        raise ConfigurationError("a mysql:// URL takes no parameters: for other settings give client=, a pool of asyncmy's")
+        raise ConfigurationError(
+            "a mysql:// URL takes no parameters: for other settings give client=, a pool of asyncmy's"
+        )
     return {
         "host": parts.hostname or "127.0.0.1",
         "port": port,

@@ -6,7 +6,8 @@ import asyncio
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, Durability, Weight, check_options
@@ -17,11 +18,8 @@ from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
-from leafward.stores.sql.operations import scope_ids
+from leafward.stores.sql.operations import Many, scope_ids
 from leafward.stores.urls import need_driver, without_secrets
-
-if TYPE_CHECKING:
-    import asyncpg
 
 MOST_CONNECTIONS = 16
 CONNECT_S = 10.0
@@ -51,7 +49,8 @@ APPEND = """
     )
     SELECT moved.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no) FROM moved"""
 HELD = """
-        SELECT 1 FROM {p}lease WHERE user_id = $2 AND session_id = $3 AND token = $13 AND holder IS NOT NULL FOR SHARE"""
+        SELECT 1 FROM {p}lease
+        WHERE user_id = $2 AND session_id = $3 AND token = $13 AND holder IS NOT NULL FOR SHARE"""
 NOT_HELD = "SELECT 1"
 
 HAS_META = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
@@ -65,7 +64,7 @@ class PostgresServer(Server):
 
     durability: Durability = "power"
 
-    def __init__(self, pool: asyncpg.Pool[Any], where: str, prefix: str, *, ours: bool) -> None:
+    def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
         self.dialect = Postgres(prefix)
         self.where = where
         self.errors = _errors()
@@ -76,7 +75,7 @@ class PostgresServer(Server):
         self._append_behind = self.dialect.named(APPEND.replace("{held}", HELD))
 
     @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[asyncpg.Connection[Any]]:
+    async def connection(self) -> AsyncGenerator[Any]:
         connection = await self._pool.acquire(timeout=CONNECT_S)
         try:
             yield connection
@@ -85,37 +84,40 @@ class PostgresServer(Server):
                 connection.terminate()
             await self._pool.release(connection)
 
-    async def begin(self, connection: asyncpg.Connection[Any], *, writing: bool) -> None:
+    async def begin(self, connection: Any, *, writing: bool) -> None:
         await connection.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
             if writing
             else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         )
 
-    async def commit(self, connection: asyncpg.Connection[Any]) -> None:
+    async def commit(self, connection: Any) -> None:
         await connection.execute("COMMIT")
 
-    async def rollback(self, connection: asyncpg.Connection[Any]) -> None:
+    async def rollback(self, connection: Any) -> None:
         if not connection.is_closed():
             await connection.execute("ROLLBACK")
 
     async def execute(
-        self, connection: asyncpg.Connection[Any], statement: str, parameters: tuple[Any, ...], *, writing: bool
+        self, connection: Any, statement: str, parameters: tuple[Any, ...], *, writing: bool
     ) -> list[Any]:
         rendered = self.dialect.render(statement, writing=writing)
         return self.dialect.decode(await connection.fetch(rendered.text, *self.dialect.encode(parameters)))
 
-    async def append_quickly(
-        self, connection: asyncpg.Connection[Any], command: Append, fence: Fence | None, at: int
-    ) -> Appended | None:
-        drafts, text = command.drafts, self.dialect.encode_text
+    async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
+        if parameters:
+            rendered = self.dialect.render(statement, writing=True)
+            await connection.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
+
+    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
+        drafts, encode = command.drafts, self.dialect.encode
         parameters: list[Any] = [
-            *map(text, scope_ids(command.scope)),
+            *encode(scope_ids(command.scope)),
             len(drafts),
             sum(draft.tokens for draft in drafts),
             at,
-            [text(draft.message.id) for draft in drafts],
-            [text(draft.message.role) for draft in drafts],
+            encode(draft.message.id for draft in drafts),
+            encode(draft.message.role for draft in drafts),
             [draft.tokens for draft in drafts],
             [draft.message.at for draft in drafts],
             [draft.body.decode() for draft in drafts],
@@ -131,8 +133,7 @@ class PostgresServer(Server):
         return Appended([draft.message for draft in drafts], len(drafts), weight)
 
     def judge(self, error: Exception) -> Failure:
-        import asyncpg
-
+        asyncpg = _driver()
         if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError)):
             return Failure.RACE
         gone = (
@@ -160,13 +161,15 @@ class PostgresServer(Server):
             if schema is None:
                 raise ConfigurationError(f"the user has no schema to make tables in on {self.where}: set search_path")
             if encoding != "UTF8":
-                raise ConfigurationError(f"the database on {self.where} has the encoding {encoding}: leafward needs UTF8")
+                raise ConfigurationError(
+                    f"the database on {self.where} has the encoding {encoding}: leafward needs UTF8"
+                )
             if (fsync, pages) != ("on", "on") or commit == "off":
                 self.durability = "process" if commit != "off" else "none"
             await self._migrate(connection)
             await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")
 
-    async def _migrate(self, connection: asyncpg.Connection[Any]) -> None:
+    async def _migrate(self, connection: Any) -> None:
         await connection.execute("BEGIN")
         try:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", zlib.crc32(self._prefix.encode()))
@@ -178,6 +181,7 @@ class PostgresServer(Server):
                     for statement in step:
                         await connection.execute(self.dialect.named(statement))
                 await setup.note_steps(self, connection)
+            await setup.note_analyzer(self, connection)
             await connection.execute("COMMIT")
         except BaseException:
             if not connection.is_closed():
@@ -189,16 +193,18 @@ class PostgresServer(Server):
             await self._pool.close()
 
 
-def _errors() -> tuple[type[Exception], ...]:
-    import asyncpg
+def _driver() -> Any:
+    return import_module("asyncpg")
 
+
+def _errors() -> tuple[type[Exception], ...]:
+    asyncpg = _driver()
     return asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError
 
 
 def explain(error: Exception, where: str) -> LeafwardError:
     """Say in our words what went wrong, and what to do, without secrets."""
-    import asyncpg
-
+    asyncpg = _driver()
     if isinstance(error, LeafwardError):
         return error
     if isinstance(error, (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)):
@@ -214,7 +220,9 @@ def explain(error: Exception, where: str) -> LeafwardError:
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return StoreError(f"{where} takes no more connections: raise its limit, or share one store in the process")
     if isinstance(error, (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError)):
-        return StoreError(f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?")
+        return StoreError(
+            f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?"
+        )
     return StoreError(f"{where} could not do it: {type(error).__name__}: {error}")
 
 

@@ -21,6 +21,8 @@ NEXT_TREE = "SELECT tree_no FROM {p}tree WHERE discarded = 1 ORDER BY tree_no LI
 NEXT_SHELF = "SELECT shelf_no FROM {p}shelf WHERE session_no < 0 ORDER BY session_no LIMIT 1 FOR UPDATE SKIP LOCKED"
 SOME_MESSAGES = "SELECT place FROM {p}message WHERE tree_no = ? ORDER BY seq, place LIMIT ?"
 DROP_MESSAGES = "DELETE FROM {p}message WHERE tree_no = ? AND place BETWEEN ? AND ?"
+DROP_WORDS = "DELETE FROM {p}words WHERE place BETWEEN ? AND ?"
+DROP_UNINDEXED = "DELETE FROM {p}unindexed WHERE tree_no = ?"
 SOME_ENTRIES = "SELECT entry_no FROM {p}entry WHERE shelf_no = ? ORDER BY entry_no LIMIT ?"
 DROP_SHELF_WORDS = "DELETE FROM {p}entry_word WHERE shelf_no = ?"
 FORGET_DONE = "DELETE FROM {p}done WHERE at < ?"
@@ -47,9 +49,10 @@ def _purge_tree() -> Operation[bool]:
     for (tree_no,) in (yield NEXT_TREE, ()):
         places = yield SOME_MESSAGES, (tree_no, SLICE)
         for first, last in _runs(sorted(place for (place,) in places)):
+            yield DROP_WORDS, (first, last)
             yield DROP_MESSAGES, (tree_no, first, last)
         if len(places) < SLICE:
-            for statement in sql.DROP_TREE:
+            for statement in (DROP_UNINDEXED, *sql.DROP_TREE):
                 yield statement, (tree_no,)
         return True
     return False

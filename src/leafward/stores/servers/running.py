@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from leafward.core.errors import LeafwardError, OutcomeUnknown, StoreError
 from leafward.core.ids import Owner, Scope, new_id
@@ -19,12 +19,14 @@ from leafward.stores.contracts import SearchFilter
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
+from leafward.stores.servers import searching
+from leafward.stores.servers.indexing import Indexer, Words, unindexed_sessions
 from leafward.stores.servers.purge import Purge, erase
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.signals import Signals
-from leafward.stores.sql import leases, reads, scanning
+from leafward.stores.sql import leases, reads
 from leafward.stores.sql.commands import Append, Clear, Command, Remove
-from leafward.stores.sql.operations import Operation
+from leafward.stores.sql.operations import Operation, Statement
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ MOST_RACES = 50
 POLL_S = 0.1
 """How often is looked for what others wrote, while somebody waits for it."""
 
+WORDS = Words()
 MARK_DONE = "INSERT INTO {p}done (op, at) VALUES (?, ?)"
 
 
@@ -62,31 +65,43 @@ class ServerRunner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watching = 0
         self._watcher: asyncio.Task[None] | None = None
-        self._purge = Purge(self._transact)
+        self._purge = Purge(self.transact)
+        self._indexer = Indexer(self)
+
+    async def settle(self) -> None:
+        """Index every session, and remove all that is discarded."""
+        await self._purge.run()
+        for scope in await self.look(unindexed_sessions):
+            await self._indexer.settle(scope)
 
     # Writing.
 
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         if fence is not None:
             fence.check(command.scope)
-        # The message ids of an append say whether it was done.
-        attempt = _Try[T](None if isinstance(command, Append) else new_id())
+        attempt = _Try[T](_name_for(command))
         try:
             return await self._to_its_end(attempt, lambda: self._write(command, fence, attempt))
         finally:
             self._signals.notify(command.scope)
-            if isinstance(command, (Clear, Remove)):
-                self._background(self._purge.run())
+            self._follow_up(command)
+
+    def _follow_up(self, command: object) -> None:
+        if isinstance(command, (Clear, Remove)):
+            self._background(self._purge.run())
+        elif isinstance(command, Append):
+            self._indexer.wrote(command.scope, len(command.drafts))
 
     async def _write(self, command: Command[T], fence: Fence | None, attempt: _Try[T]) -> T:
         async def once(connection: Any) -> T:
             at = now_micros()
-            if isinstance(command, Append) and command.parent is LATEST_LEAF:
+            plain = _below_the_leaf(command)
+            if plain is not None:
                 attempt.begun = True
-                appended = await self._server.append_quickly(connection, command, fence, at)
+                appended = await self._server.append_quickly(connection, plain, fence, at)
                 if appended is not None:
-                    return appended  # pyright: ignore[reportReturnType]  (an Append's result)
-            return await self._commit(connection, lambda: leases.fenced(command, scanning.NO_INDEX, fence), at, attempt)
+                    return cast(T, appended)
+            return await self._commit(connection, lambda: leases.fenced(command, WORDS, fence), at, attempt)
 
         return await self._persist(once, attempt)
 
@@ -119,29 +134,29 @@ class ServerRunner:
             raise
         return False
 
-    async def _transact(self, operation: Callable[[], Operation[T]]) -> T:
+    async def transact(self, operation: Callable[[], Operation[T]], name: str | None = None) -> T:
         """Run an operation that is no command in a transaction that writes."""
-        attempt = _Try[T]()
+        attempt = _Try[T](name)
         return await self._to_its_end(
             attempt,
             lambda: self._persist(lambda one: self._commit(one, operation, now_micros(), attempt), attempt),
         )
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await self._transact(lambda: leases.take(slot, holder, ttl))
+        return await self.transact(lambda: leases.take(slot, holder, ttl))
 
     async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await self._transact(lambda: leases.renew(slot, holder, ttl))
+        return await self.transact(lambda: leases.renew(slot, holder, ttl))
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        await self._transact(lambda: leases.leave(slot, holder))
+        await self.transact(lambda: leases.leave(slot, holder))
 
     # Reading.
 
     async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        return await self._look(lambda: operation)
+        return await self.look(_repeatable(operation))
 
-    async def _look(self, operation: Callable[[], Operation[T]]) -> T:
+    async def look(self, operation: Callable[[], Operation[T]]) -> T:
         self._guard.check()
 
         async def once(connection: Any) -> T:
@@ -155,17 +170,21 @@ class ServerRunner:
         return await asyncio.shield(self._keep(asyncio.create_task(self._persist(once, _Try[T]()))))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
-        return await self._look(lambda: scanning.search(where, query, only, limit))
+        found, unindexed = await self.look(lambda: searching.search(where, query, only, limit))
+        owner = where.owner if isinstance(where, Scope) else where
+        for session_id, messages in unindexed.items():
+            self._indexer.wrote(Scope(owner, session_id), messages)
+        return found
 
     async def wait(self, scope: Scope, version: int) -> None:
         async with self._signals.listening(scope) as changed, self._watched():
-            while await self._look(lambda: reads.version(scope)) == version:
+            while await self.look(lambda: reads.version(scope)) == version:
                 await changed.wait()
                 changed.clear()
 
     async def erase(self, scope: Scope) -> ErasureReport:
         try:
-            left = await self._transact(lambda: erase(scope))
+            left = await self.transact(lambda: erase(scope), new_id())
         finally:
             self._signals.notify(scope)
         await self._purge.run()
@@ -174,6 +193,7 @@ class ServerRunner:
     async def close(self) -> None:
         """Wait for what was begun, and wake all who wait."""
         self._signals.notify_all()
+        await self._indexer.stop()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -250,7 +270,7 @@ class ServerRunner:
         while True:
             await asyncio.sleep(POLL_S)
             try:
-                found = await self._look(lambda: _versions(self._signals.awaited()))
+                found = await self.look(lambda: _versions(self._signals.awaited()))
             except StoreError:
                 # Those who wait read for themselves, and are told.
                 self._signals.notify_all()
@@ -259,6 +279,43 @@ class ServerRunner:
                 if found[scope] != seen.get(scope):
                     self._signals.notify(scope)
             seen = found
+
+
+def _name_for(command: object) -> str | None:
+    # The message ids of an append say whether it was done.
+    return None if isinstance(command, Append) else new_id()
+
+
+def _below_the_leaf(command: object) -> Append | None:
+    return command if isinstance(command, Append) and command.parent is LATEST_LEAF else None
+
+
+def _repeatable(operation: Operation[T]) -> Callable[[], Operation[T]]:
+    """Return a maker of operations that do what this one does, however far an earlier one of them came.
+
+    A generator cannot be begun twice: what it asked before its connection was lost is asked again in the new snapshot,
+    and it goes on from there if the answers are the same.
+    """
+    asked: list[tuple[Statement, list[Any]]] = []
+    next_ones: list[Statement] = []
+    results: list[T] = []
+
+    def run() -> Operation[T]:
+        for statement, rows in asked:
+            if (yield statement) != rows:
+                raise StoreError("the connection was lost while it was reading what has changed since: repeat the call")
+        try:
+            if not results and not next_ones:
+                next_ones.append(next(operation))
+            while not results:
+                rows = yield next_ones[0]
+                asked.append((next_ones[0], rows))
+                next_ones[0] = operation.send(rows)
+        except StopIteration as stop:
+            results.append(stop.value)
+        return results[0]
+
+    return run
 
 
 def _versions(scopes: list[Scope]) -> Operation[dict[Scope, int]]:

@@ -12,7 +12,7 @@ from leafward.stores.contracts import Appended, Durability
 from leafward.stores.leases import Fence
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
-from leafward.stores.sql.operations import CLOCK, Operation
+from leafward.stores.sql.operations import CLOCK, Many, Operation
 
 T = TypeVar("T")
 
@@ -54,6 +54,10 @@ class Server(ABC):
         """Run one statement and return its rows."""
 
     @abstractmethod
+    async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
+        """Run one statement many times, in as few round trips as the driver can."""
+
+    @abstractmethod
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
         """Append below the leaf in one round trip and one transaction.
 
@@ -79,6 +83,9 @@ class Server(ABC):
             while True:
                 if statement is CLOCK:
                     rows: Any = [(at,)]
+                elif isinstance(parameters, Many):
+                    await self.execute_many(connection, statement, parameters)
+                    rows = []
                 else:
                     rows = await self.execute(connection, statement, parameters, writing=writing)
                 statement, parameters = operation.send(rows)

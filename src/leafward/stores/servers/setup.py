@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 from leafward.core.errors import ConfigurationError, StoreError
+from leafward.core.text import analyzer_version
+from leafward.stores.servers import indexing
 from leafward.stores.servers.server import Server
 from leafward.stores.sql import schema, tables
 
@@ -21,7 +23,7 @@ def check_prefix(prefix: object) -> str:
     """Return a table prefix if it may be one."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
-            f"a table prefix is up to 31 small letters, digits and underscores, and begins with a letter, not {prefix!r}"
+            f"a table prefix is a small letter and up to 30 small letters, digits and underscores, not {prefix!r}"
         )
     return prefix
 
@@ -52,6 +54,18 @@ async def note_steps(server: Server, connection: Any) -> None:
         await server.execute(connection, tables.CHANGE_META, (number, schema.SCHEMA_VERSION), writing=True)
     else:
         await server.execute(connection, tables.ADD_META, (schema.SCHEMA_VERSION, number), writing=True)
+
+
+async def note_analyzer(server: Server, connection: Any) -> None:
+    """Forget words that another version of the analyzer cut; what is not indexed is read by searches."""
+    wanted = analyzer_version()
+    rows = await server.execute(connection, schema.GET_META, (indexing.ANALYZER,), writing=True)
+    if not rows:
+        await server.execute(connection, tables.ADD_META, (indexing.ANALYZER, wanted), writing=True)
+    elif rows[0][0] != wanted:
+        for statement in indexing.FORGET:
+            await server.execute(connection, statement, (), writing=True)
+        await server.execute(connection, tables.CHANGE_META, (wanted, indexing.ANALYZER), writing=True)
 
 
 async def check_collations(server: Server, connection: Any, prefix: str, *, database: str, wanted: str) -> None:

@@ -24,6 +24,10 @@ class ServerStore(SqlStore):
         """Tell what a finished write survives, from the server's settings when the store was opened."""
         return self._server.durability
 
+    async def settle(self) -> None:
+        """Return once the search index holds every message and nothing of a deleted session is left in the tables."""
+        await self._runner.settle()
+
     async def close(self) -> None:
         """Finish what was begun and let go of the connections; a pool that was given stays open."""
         self._guard.check_process()

@@ -13,6 +13,7 @@ from leafward.core.times import from_micros
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
+    Many,
     Operation,
     find_or_add_owner,
     find_or_create,
@@ -94,16 +95,15 @@ def put(shelf_no: int, entry_no: int | None, entry: Entry, analyzer: str | None)
     else:
         yield sql.CHANGE_ENTRY, (*values, entry_no)
     words = sorted(index_tokens(entry.content)) if analyzer else []
-    for word in words:
-        yield sql.ADD_WORD, (shelf_no, word, entry_no)
+    if words:
+        yield sql.ADD_WORD, Many((shelf_no, word, entry_no) for word in words)
     return len(words)
 
 
 def _drop_words(shelf_no: int, entry_no: int, content: str, analyzer: str) -> Operation[None]:
     # An index by entry would be as large as the table, and its pages all over the file; the text tells its words.
     if analyzer == analyzer_version():
-        for word in sorted(index_tokens(content)):
-            yield sql.DROP_WORD, (shelf_no, word, entry_no)
+        yield sql.DROP_WORD, Many((shelf_no, word, entry_no) for word in sorted(index_tokens(content)))
     else:
         yield sql.DROP_WORDS, (shelf_no, entry_no)
 

@@ -18,7 +18,13 @@ from leafward.stores.contracts import ChangeKind
 from leafward.stores.sql import statements as sql
 
 T = TypeVar("T")
-Statement = tuple[str, tuple[Any, ...]]
+
+
+class Many(list[tuple[Any, ...]]):
+    """In place of parameters: the statement is run once with each of these, and gives no rows."""
+
+
+Statement = tuple[str, tuple[Any, ...] | Many]
 
 CLOCK = ""
 """In place of a statement: asks for the time, in microseconds, which is one for a whole operation."""
@@ -71,6 +77,8 @@ def run_steps(
                 if statement is CLOCK or statement is STORE_CLOCK:
                     at = now_micros() if at is None else at
                     rows = [(at,)]
+                elif isinstance(parameters, Many):
+                    rows = [row for each in parameters for row in execute(statement, each)]
                 else:
                     rows = execute(statement, parameters)
             except Exception as error:  # noqa: BLE001  (the operation decides, and lets go what it does not handle)

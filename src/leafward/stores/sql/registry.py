@@ -12,7 +12,16 @@ from leafward.core.times import from_micros
 from leafward.stores.registry import Origin, Page
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import drop_context
-from leafward.stores.sql.operations import Operation, SessionRow, create_session, find_session, now, owner_ids, single
+from leafward.stores.sql.operations import (
+    Operation,
+    SessionRow,
+    create_session,
+    find_session,
+    now,
+    owner_ids,
+    scope_ids,
+    single,
+)
 
 _LARGEST = 2**63 - 1
 """The largest number a column can hold."""
@@ -99,6 +108,8 @@ def end(scope: Scope, reason: str) -> Operation[None]:
 
 def delete(scope: Scope) -> Operation[int | None]:
     """Remove a session; return the number of its tree, which like its shelves is then removed in slices, or `None`."""
+    # First, as in a write behind a lease: who takes locks in one order does not get stuck.
+    yield sql.DROP_LEASE, (*scope_ids(scope)[1:], (yield from now()))
     session = yield from find_session(scope)
     if session is None:
         return None

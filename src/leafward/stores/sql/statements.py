@@ -292,6 +292,10 @@ CHECK_LEASE = """
 
 ADD_LEASE = "INSERT INTO {p}lease (user_id, session_id, token, holder, expires_at) VALUES (?, ?, 0, NULL, 0)"
 
+# What is held is left alone.
+DROP_LEASE = """
+    DELETE FROM {p}lease WHERE user_id = ? AND session_id = ? AND (holder IS NULL OR expires_at <= ?)"""
+
 SET_LEASE = "UPDATE {p}lease SET token = ?, holder = ?, expires_at = ? WHERE user_id = ? AND session_id = ?"
 
 ADD_TICKET = "INSERT INTO {p}ticket (user_id, session_id, holder, expires_at) VALUES (?, ?, ?, ?)"
@@ -336,7 +340,8 @@ COPY_ENTRIES = """
 
 COPY_ENTRIES_UNCUT = """
     INSERT INTO {p}entry (shelf_no, entry_key, updated_at, analyzer, description, content)
-    SELECT CAST(? AS INTEGER), entry_key, updated_at, CASE WHEN analyzer IS NULL THEN NULL ELSE '' END, description, content
+    SELECT CAST(? AS INTEGER), entry_key, updated_at,
+        CASE WHEN analyzer IS NULL THEN NULL ELSE '' END, description, content
     FROM {p}entry WHERE shelf_no = ?"""
 
 COPY_WORDS = """

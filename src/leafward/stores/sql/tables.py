@@ -71,6 +71,18 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE UNIQUE INDEX {p}message_id ON {p}message (tree_no, id)",
         "CREATE INDEX {p}message_seq ON {p}message (tree_no, seq, place)",
         """
+        CREATE TABLE {p}words (
+            place {int} NOT NULL PRIMARY KEY,
+            words {words} NOT NULL
+        ){options}""",
+        "{word_index}",
+        """
+        CREATE TABLE {p}unindexed (
+            place {int} NOT NULL PRIMARY KEY,
+            tree_no {int} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}unindexed_tree ON {p}unindexed (tree_no)",
+        """
         CREATE TABLE {p}label (
             place {int} NOT NULL PRIMARY KEY,
             tree_no {int} NOT NULL,
@@ -178,8 +190,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )
 
 TABLES = (
-    "owner session tree lane message label change overlay reclaimed skill prompt shelf entry entry_word lease ticket done"
-).split()
+    *("owner", "session", "tree", "lane", "message", "words", "unindexed", "label", "change", "overlay", "reclaimed"),
+    *("skill", "prompt", "shelf", "entry", "entry_word", "lease", "ticket", "done"),
+)
 
 CREATE_META = "CREATE TABLE IF NOT EXISTS {p}meta (name {id} NOT NULL PRIMARY KEY, value {text} NOT NULL){options}"
 

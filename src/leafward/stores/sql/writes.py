@@ -12,12 +12,12 @@ from leafward.core.json import decode_body
 from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.skills import saved_tokens
-
 from leafward.stores.contracts import Appended, Weight
 from leafward.stores.drafts import Draft
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
     Indexing,
+    Many,
     Operation,
     SessionRow,
     create_session,
@@ -43,7 +43,7 @@ def append(
     above: int | None = None
     opened: set[int] = set()
     stored: list[Message] = []
-    inserted = 0
+    rows = Many()
     for draft in drafts:
         message = draft.message
         known = [] if found is None else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
@@ -64,19 +64,18 @@ def append(
             yield from indexing.added(above)
         opened.add(lanes.lane_of(above))
         tip = leaf = above
-        yield (
-            sql.ADD_MESSAGE,
-            (leaf, session.tree_no, version, message.id, message.role, draft.tokens, message.at, draft.body.decode()),
+        rows.append(
+            (leaf, session.tree_no, version, message.id, message.role, draft.tokens, message.at, draft.body.decode())
         )
         stored.append(message)
-        inserted += 1
     if leaf is None:
         return Appended(stored, 0, None)
+    yield sql.ADD_MESSAGE, rows if len(rows) > 1 else rows[0]
     session = session._replace(leaf=leaf, window=window)
     if weigh and window is None:
         session = session._replace(window=(yield from weigh_window(session)))
     yield sql.MOVE_SESSION, (leaf, version, session.window, (yield from now()), session.session_no)
-    return Appended(stored, inserted, (yield from _weight(session)) if weigh else None)
+    return Appended(stored, len(rows), (yield from _weight(session)) if weigh else None)
 
 
 def _weight(session: SessionRow) -> Operation[Weight]:

@@ -21,6 +21,7 @@ from leafward.core.errors import (
 from leafward.core.json import DecodeError
 from leafward.stores.contracts import Durability
 from leafward.stores.sql.operations import Operation, run_steps
+from leafward.stores.sqlite.mounts import IN_MEMORY, kind_of
 
 T = TypeVar("T")
 
@@ -35,6 +36,10 @@ _FAILED_WRITES = (
     sqlite3.SQLITE_IOERR_TRUNCATE,
 )
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
+
+
+class FileReplaced(StoreError):
+    """The file that was opened is no longer the one of its name."""
 
 
 class Database:
@@ -76,7 +81,7 @@ class Database:
     def check_file(self) -> None:
         """Raise when the file was removed or replaced: what is written to it now would be lost with it."""
         if self._identity() != self._file:
-            raise StoreError(f"{self.path} was removed or replaced while it was open: close it and open it again")
+            raise FileReplaced(f"{self.path} was removed or replaced while it was open: close it and open it again")
 
     def _identity(self) -> tuple[int, int] | None:
         try:
@@ -92,14 +97,14 @@ class Database:
         except KeyError:
             return self._rendered.setdefault(statement, statement.replace("{p}", self._prefix))
 
-    def run(self, connection: sqlite3.Connection, operation: Operation[T]) -> T:
-        """Run an operation to its end on this connection."""
+    def run(self, connection: sqlite3.Connection, operation: Operation[T], at: int | None = None) -> T:
+        """Run an operation to its end on this connection, now or as if at the time `at`."""
         execute, render = connection.execute, self.render
-        return run_steps(operation, lambda statement, given: execute(render(statement), given).fetchall())
+        return run_steps(operation, lambda statement, given: execute(render(statement), given).fetchall(), at)
 
     def found_durability(self) -> Durability:
         """Tell what a commit survives, from what was asked for and from what the file system is."""
-        return "power" if self.durability == "power" and not _in_memory_file_system(self.path) else "process"
+        return "power" if self.durability == "power" and kind_of(self.path) not in IN_MEMORY else "process"
 
     def translate(self, error: Exception) -> Exception:
         """Return what the caller is to get: our word for a failure of the file, anything else as it is."""
@@ -145,19 +150,6 @@ class Database:
 
 def _is_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def _in_memory_file_system(path: str) -> bool:
-    """Tell whether the file lies on a file system that a power cut empties."""
-    real = os.path.realpath(path)
-    try:
-        with open("/proc/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
-            kinds = {fields[1]: fields[2] for fields in map(str.split, mounts)}
-    except OSError:
-        return False
-    while real not in kinds and real != "/":
-        real = os.path.dirname(real)
-    return kinds.get(real) in ("tmpfs", "ramfs")
 
 
 def guarded(database: Database, work: Callable[[], T]) -> T:

@@ -17,12 +17,10 @@ from leafward.stores.sql import leases, reads
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import Operation
 from leafward.stores.sqlite import erase, searching
-from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.index import FtsIndexing
-from leafward.stores.sqlite.readers import Readers
-from leafward.stores.sqlite.scrub import Pass, Scrubber
+from leafward.stores.sqlite.parts import Parts
+from leafward.stores.sqlite.scrub import Pass
 from leafward.stores.sqlite.watcher import Watcher
-from leafward.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 
@@ -30,16 +28,14 @@ T = TypeVar("T")
 class SqliteRunner:
     """Writes on the writer's thread, reads beside it in a snapshot of their own."""
 
-    def __init__(
-        self, database: Database, writer: Writer, readers: Readers, signals: Signals, scrubber: Scrubber
-    ) -> None:
+    def __init__(self, parts: Parts, signals: Signals) -> None:
         self._indexing = FtsIndexing()
-        self._database = database
-        self._writer = writer
-        self._readers = readers
+        self._database = parts.database
+        self._writer = parts.writer
+        self._readers = parts.readers
         self._signals = signals
-        self._scrubber = scrubber
-        self._watcher = Watcher(database, readers, signals)
+        self._scrubber = parts.upkeep.scrubber
+        self._watcher = Watcher(parts.database, parts.readers, signals)
 
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         if fence is not None:

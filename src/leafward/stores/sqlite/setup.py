@@ -11,6 +11,7 @@ from leafward.stores.sql import schema
 from leafward.stores.sqlite.backup import fsync
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.lock import WriterLock
+from leafward.stores.sqlite.mounts import refuse_network
 
 HAS_META = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{p}meta'"
 
@@ -20,24 +21,31 @@ def prepare(database: Database) -> tuple[WriterLock, sqlite3.Connection]:
     path = Path(database.path)
     if path.is_dir():
         raise ConfigurationError(f"{path} is a directory: name a file in it")
+    refuse_network(database.path)
     _make_directory(path.parent)
     lock = WriterLock(f"{path}-lock")
     try:
         with lock:
-            if not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-                fsync(path.parent)
-            database.note_file()
-            connection = database.connect()
-            try:
-                _set_up(database, connection)
-            except BaseException:
-                connection.close()
-                raise
+            return lock, open_file(database)
     except BaseException:
         lock.close()
         raise
-    return lock, connection
+
+
+def open_file(database: Database) -> sqlite3.Connection:
+    """Open the file, made first when it is missing, with its tables up to date; behind the lock."""
+    path = Path(database.path)
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        fsync(path.parent)
+    database.note_file()
+    connection = database.connect()
+    try:
+        _set_up(database, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _make_directory(path: Path) -> None:

@@ -21,12 +21,9 @@ from leafward.stores.sqlite import forking
 from leafward.stores.sqlite.backup import copy_database
 from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.lock import WriterLock
-from leafward.stores.sqlite.rawfile import let_go
-from leafward.stores.sqlite.readers import Readers
+from leafward.stores.sqlite.parts import Parts
 from leafward.stores.sqlite.running import SqliteRunner
 from leafward.stores.sqlite.setup import prepare
-from leafward.stores.sqlite.upkeep import SqliteUpkeep
-from leafward.stores.sqlite.writer import Writer
 from leafward.stores.urls import without_secrets
 
 DEFAULT_PREFIX = "leafward_"
@@ -44,15 +41,12 @@ class SqliteStore(SqlStore):
         self._lock = lock
         self._connection = connection
         self._signals = Signals()
-        self._readers = Readers(database, guard)
-        self._upkeep = SqliteUpkeep(database, lock, self._readers)
-        self._writer = Writer(database, guard, lock, self._upkeep)
-        runner = SqliteRunner(database, self._writer, self._readers, self._signals, self._upkeep.scrubber)
-        super().__init__(runner, max_message_bytes)
+        self._parts = Parts(database, guard, lock, connection)
+        self._writer, self._upkeep = self._parts.writer, self._parts.upkeep
+        super().__init__(SqliteRunner(self._parts, self._signals), max_message_bytes)
         self._closing: Future[None] | None = None
-        self._paused: list[threading.Lock] = []
         forking.remember(self)
-        self._writer.start(connection)
+        self._parts.start()
 
     def durability(self) -> Durability:
         """Tell what a finished write survives; `"process"` when that was asked for, or on a file system in memory."""
@@ -88,33 +82,21 @@ class SqliteStore(SqlStore):
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     def _shut(self) -> None:
-        for part in (self._writer, self._readers, self._upkeep):
-            part.stop()
-        # The last connection to close copies the log into the database: only behind the lock, like any checkpoint.
-        with self._lock:
-            self._readers.close()
-            self._upkeep.close()
-            self._connection.close()
-            let_go()
+        self._parts.shut()
         self._lock.close()
         forking.forget(self)
 
     def before_fork(self) -> None:
         """Wait until no thread is inside SQLite, but not for ever: somebody else may hold the file."""
-        self._paused = [lock for lock in (self._writer.in_sqlite, self._upkeep.in_sqlite) if lock.acquire(timeout=5)]
-        self._readers.pause(5)
+        self._parts.pause()
 
     def after_fork(self) -> None:
         """Go on, in the parent."""
-        self._readers.resume()
-        while self._paused:
-            self._paused.pop().release()
+        self._parts.resume()
 
     def drop(self) -> None:
         """Close what a forked child inherited."""
-        self._readers.close()
-        self._upkeep.close()
-        self._connection.close()
+        self._parts.drop()
         # Or a parent killed while writing would leave the file locked by this child.
         self._lock.close()
 

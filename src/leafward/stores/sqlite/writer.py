@@ -45,6 +45,17 @@ class Upkeep(Protocol):
         ...
 
 
+class Transaction:
+    """How a transaction ends; a store that keeps more than its tables has a say in it."""
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """Make all that was written durable, or raise."""
+        connection.execute("COMMIT")
+
+    def undo(self) -> None:
+        """Undo what was done beside the tables, whose transaction was rolled back."""
+
+
 class _Signal(Enum):
     """What the thread is told beside writes."""
 
@@ -89,11 +100,19 @@ class Writer:
     so that a bad one fails alone.
     """
 
-    def __init__(self, database: Database, guard: Guard, lock: WriterLock, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        database: Database,
+        guard: Guard,
+        lock: WriterLock,
+        upkeep: Upkeep,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._database = database
         self._guard = guard
         self._lock = lock
         self._upkeep = upkeep
+        self._ending = transaction or Transaction()
         self._queue: queue.SimpleQueue[Pending[Any] | _Signal] = queue.SimpleQueue()
         self._broken = False
         self.in_sqlite = threading.Lock()
@@ -251,14 +270,23 @@ class Writer:
             else:
                 for pending in claimed:
                     self._attempt(connection, pending)
-            connection.execute("COMMIT")
         except sqlite3.Error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._roll_back(connection)
             raise
         except Exception as error:  # noqa: BLE001  (handed to whoever waits)
-            connection.execute("ROLLBACK")
+            self._roll_back(connection)
             claimed[0].error = self._database.translate(error)
+            return
+        try:
+            self._ending.commit(connection)
+        except (sqlite3.Error, StoreError):
+            self._roll_back(connection)
+            raise
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        self._ending.undo()
 
     def _attempt(self, connection: sqlite3.Connection, pending: Pending[Any]) -> None:
         connection.execute("SAVEPOINT write")

@@ -1,0 +1,220 @@
+"""The directory tree of a store, reached one name at a time below its root, so that no link leads out of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from leafward.core.errors import ConfigurationError, StoreError
+
+Parts = tuple[str, ...]
+"""The names from the root down to a file or directory."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Stamp(NamedTuple):
+    """What tells, without reading it, whether a file is the one that was last seen."""
+
+    size: int
+    inode: int
+    changed: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Stamp:
+        # A column holds a signed number.
+        return cls(found.st_size, found.st_ino & (2**63 - 1), found.st_mtime_ns)
+
+
+class Folder:
+    """Opens, makes, lists and removes files below one root; makes names durable unless `synced` is off."""
+
+    def __init__(self, path: str, *, synced: bool) -> None:
+        self.path = path
+        self._synced = synced
+        self._root = _open_root(path)
+
+    def close(self) -> None:
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    def shown(self, parts: Parts) -> str:
+        """Return a path as a person may use it."""
+        return os.path.join(self.path, *parts)
+
+    def stamp(self, parts: Parts) -> Stamp | None:
+        """Look at a file without opening it."""
+        try:
+            return Stamp.of(os.stat("/".join(parts), dir_fd=self._root, follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open(self, parts: Parts, *, make: bool = False) -> int | None:
+        """Return a descriptor of a file, which is the caller's to close; `None` when there is none and none is made.
+
+        Raises:
+            StoreError: a link, or something that is no file, stands in its place.
+        """
+        with self._directory(parts[:-1], make=make) as directory:
+            if directory is None:
+                return None
+            try:
+                number = os.open(parts[-1], _FILE, dir_fd=directory)
+            except FileNotFoundError:
+                return self._create(parts[-1], directory) if make else None
+            except OSError as error:
+                raise self._refused(parts, error) from error
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                os.close(number)
+                raise self._refused(parts, None)
+            return number
+
+    def read(self, parts: Parts) -> bytes:
+        """Return the bytes of a file; none when there is none."""
+        number = self.open(parts)
+        if number is None:
+            return b""
+        try:
+            return read_from(number, 0)
+        finally:
+            os.close(number)
+
+    def create(self, parts: Parts) -> int:
+        """Return a descriptor of a new file."""
+        with self._directory(parts[:-1], make=True) as directory:
+            assert directory is not None
+            return self._create(parts[-1], directory)
+
+    def _create(self, name: str, directory: int) -> int:
+        number = os.open(name, _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
+        os.fchmod(number, 0o600)
+        return number
+
+    def names(self, parts: Parts) -> list[str]:
+        """Return what a directory holds; nothing when there is none."""
+        with self._directory(parts) as directory:
+            return [] if directory is None else os.listdir(directory)
+
+    def stamps(self, parts: Parts) -> Iterator[tuple[str, Stamp]]:
+        """Look at all that a directory holds."""
+        with self._directory(parts) as directory:
+            if directory is not None:
+                with os.scandir(directory) as found:
+                    for one in found:
+                        yield one.name, Stamp.of(one.stat(follow_symlinks=False))
+
+    def move(self, parts: Parts, to: Parts) -> None:
+        """Give a file another name, for good; a file of that name is replaced."""
+        with self._directory(parts[:-1]) as source, self._directory(to[:-1], make=True) as target:
+            os.rename(parts[-1], to[-1], src_dir_fd=source, dst_dir_fd=target)
+            self._sync_directory(target)
+            self._sync_directory(source)
+
+    def remove(self, parts: Parts) -> None:
+        """Remove a file for good; none there is fine."""
+        with self._directory(parts[:-1]) as directory:
+            if directory is not None:
+                try:
+                    os.unlink(parts[-1], dir_fd=directory)
+                except FileNotFoundError:
+                    return
+                self._sync_directory(directory)
+
+    def sync(self, number: int) -> None:
+        """Make the bytes of a file durable."""
+        if self._synced:
+            os.fsync(number)
+
+    def sync_names(self, parts: Parts) -> None:
+        """Make the names in a directory durable."""
+        with self._directory(parts) as directory:
+            self._sync_directory(directory)
+
+    def _sync_directory(self, directory: int | None) -> None:
+        if self._synced and directory is not None:
+            os.fsync(directory)
+
+    @contextmanager
+    def _directory(self, parts: Parts, *, make: bool = False) -> Generator[int | None]:
+        number: int | None = os.dup(self._root)
+        try:
+            for depth, name in enumerate(parts, start=1):
+                below = self._below(number, parts[:depth], name, make=make)
+                os.close(number)
+                number = below
+                if number is None:
+                    break
+            yield number
+        finally:
+            if number is not None:
+                os.close(number)
+
+    def _below(self, above: int, parts: Parts, name: str, *, make: bool) -> int | None:
+        try:
+            return os.open(name, _DIRECTORY, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                return None
+        except OSError as error:
+            raise self._refused(parts, error) from error
+        try:
+            os.mkdir(name, 0o700, dir_fd=above)
+        except FileExistsError:
+            # Another process was first.
+            return os.open(name, _DIRECTORY, dir_fd=above)
+        number = os.open(name, _DIRECTORY, dir_fd=above)
+        os.fchmod(number, 0o700)
+        self._sync_directory(above)
+        return number
+
+    def _refused(self, parts: Parts, error: OSError | None) -> Exception:
+        if error is None or error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
+            what = "is a link, or no file or directory of a store"
+            return StoreError(f"{self.shown(parts)} {what}: it is not followed; put the real one in its place")
+        return error
+
+
+def read_from(number: int, place: int) -> bytes:
+    """Return the bytes of a file from a place to its end."""
+    found: list[bytes] = []
+    while data := os.pread(number, 1 << 20, place):
+        found.append(data)
+        place += len(data)
+    return b"".join(found)
+
+
+def _open_root(path: str) -> int:
+    """Open the root of a store, made when it is missing; nobody else may be able to write in it."""
+    _make(path)
+    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    found = os.fstat(number)
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.close(number)
+        who = "belongs to somebody else" if found.st_uid != os.geteuid() else "can be written to by others"
+        raise ConfigurationError(f"the directory {path} {who}: use one of your own with mode 0700")
+    return number
+
+
+def _make(path: str) -> None:
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    _make(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError as error:
+        if not os.path.isdir(path):
+            raise ConfigurationError(f"{path} is a file: name a directory") from error
+        return
+    os.chmod(path, 0o700)
+    number = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,91 @@
+"""How far the index has come in each journal, as operations on a table beside the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from leafward.core.ids import Owner, Scope
+from leafward.core.json import decode, encode_text
+from leafward.stores.files.folder import Parts, Stamp
+from leafward.stores.files.names import session_parts, shared_parts
+from leafward.stores.sql.operations import Operation, owner_ids, scope_ids
+
+CREATE = """
+    CREATE TABLE IF NOT EXISTS {p}journal (
+        agent_id TEXT NOT NULL,
+        user_id TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        changed INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        line INTEGER NOT NULL,
+        damage TEXT NOT NULL,
+        PRIMARY KEY (agent_id, user_id, session_id)
+    ) WITHOUT ROWID"""
+GET = """
+    SELECT size, inode, changed, crc, line, damage FROM {p}journal
+    WHERE agent_id = ? AND user_id = ? AND session_id = ?"""
+SET = """
+    INSERT OR REPLACE INTO {p}journal (agent_id, user_id, session_id, size, inode, changed, crc, line, damage)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+DROP = "DELETE FROM {p}journal WHERE agent_id = ? AND user_id = ? AND session_id = ?"
+LIST = """
+    SELECT session_id, size, inode, changed, crc, line, damage FROM {p}journal
+    WHERE agent_id = ? AND user_id = ? AND session_id <> ''"""
+LIST_DAMAGED = "SELECT damage FROM {p}journal WHERE damage <> '[]' ORDER BY agent_id, user_id, session_id"
+
+Key = Scope | Owner
+"""Whose journal: a session's, or the one that all sessions of an owner share."""
+
+
+class Position(NamedTuple):
+    """Where in a journal the index stands: the file as it was, the checksum, the next line, what is damaged above."""
+
+    stamp: Stamp
+    crc: int
+    line: int
+    damage: list[str]
+
+
+NOWHERE = Position(Stamp(0, 0, 0), 0, 1, [])
+"""Before the first line."""
+
+
+def parts_of(key: Key) -> Parts:
+    """Return where a journal is kept."""
+    return session_parts(key) if isinstance(key, Scope) else shared_parts(key.agent_id, key.user_id)
+
+
+def ids_of(key: Key) -> tuple[str, str, str]:
+    # No session id is empty.
+    return scope_ids(key) if isinstance(key, Scope) else (*owner_ids(key), "")
+
+
+def get(key: Key) -> Operation[Position | None]:
+    rows = yield GET, ids_of(key)
+    return _position(*rows[0]) if rows else None
+
+
+def put(key: Key, position: Position) -> Operation[None]:
+    yield SET, (*ids_of(key), *position.stamp, position.crc, position.line, encode_text(position.damage))
+
+
+def drop(key: Key) -> Operation[None]:
+    yield DROP, ids_of(key)
+
+
+def of_owner(owner: Owner) -> Operation[dict[str, Position]]:
+    """Return the positions in the journals of an owner's sessions, by session id."""
+    rows = yield LIST, owner_ids(owner)
+    return {session_id: _position(*rest) for session_id, *rest in rows}
+
+
+def damage() -> Operation[list[str]]:
+    """Return what is damaged, in all journals that were looked at."""
+    rows = yield LIST_DAMAGED, ()
+    return [one for (text,) in rows for one in decode(text)]
+
+
+def _position(size: int, inode: int, changed: int, crc: int, line: int, text: str) -> Position:
+    return Position(Stamp(size, inode, changed), crc, line, decode(text))

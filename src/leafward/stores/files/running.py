@@ -1,0 +1,235 @@
+"""Runs commands on journals and the index made from them."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import Any, TypeVar
+
+from leafward.core.errors import CorruptStore, StoreError
+from leafward.core.ids import Owner, Scope
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.core.times import now_micros
+from leafward.stores.contracts import SearchFilter
+from leafward.stores.files import positions
+from leafward.stores.files.folder import Folder
+from leafward.stores.files.following import Following
+from leafward.stores.files.listing import Listing
+from leafward.stores.files.positions import Position
+from leafward.stores.files.repairing import Repairing, RepairReport
+from leafward.stores.files.writing import Journals
+from leafward.stores.journal.records import neighbour, record, record_shared
+from leafward.stores.leases import Fence
+from leafward.stores.registry import ErasureReport
+from leafward.stores.signals import Signals
+from leafward.stores.sql import commands as c
+from leafward.stores.sql import copying, leases, reads
+from leafward.stores.sql.operations import Operation
+from leafward.stores.sql.scanning import NO_INDEX
+from leafward.stores.sqlite import erase
+from leafward.stores.sqlite.parts import Parts
+from leafward.stores.sqlite.running import SqliteRunner
+from leafward.stores.sqlite.scrub import Pass
+
+T = TypeVar("T")
+_log = logging.getLogger("leafward.stores.files")
+
+AT_ONCE = 64
+"""Journals that are read in one transaction when all of an owner's are."""
+ELSEWHERE = (
+    "backups and other copies of the directory",
+    "what the file system and the disk keep of overwritten and deleted blocks, such as snapshots",
+)
+
+
+class FileRunner(SqliteRunner):
+    """Writes to a journal and to the index in one step; reads from the index, after it was brought up to date."""
+
+    def __init__(self, parts: Parts, signals: Signals, folder: Folder, journals: Journals) -> None:
+        super().__init__(parts, signals)
+        self._folder = folder
+        self._journals = journals
+        self._following = Following(parts.database, folder, journals)
+        self._listing = Listing(parts.database, folder)
+
+    async def write(self, command: c.Command[T], fence: Fence | None = None) -> T:
+        if fence is not None:
+            fence.check(command.scope)
+        try:
+            return await self._writer.run(lambda connection: self._work(connection, command, fence), size=command.size)
+        finally:
+            self._signals.notify(command.scope)
+
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+        await self.be_current(where)
+        return await super().read(where, operation)
+
+    async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
+        await self.be_current(where)
+        return await super().search(where, query, only, limit)
+
+    async def be_current(self, where: Scope | Owner) -> None:
+        """See to it that the index holds all that the journals of a session, or of an owner's sessions, hold now."""
+        owner = where.owner if isinstance(where, Scope) else where
+        keys = (where, owner) if isinstance(where, Scope) else (owner,)
+        if not await self._readers.run(lambda connection: self._are_current(connection, keys)):
+            for key in keys:
+                await self._writer.run(lambda connection, key=key: self._step(connection, key))
+        if isinstance(where, Owner):
+            await self._follow_all(where)
+
+    async def _follow_all(self, owner: Owner) -> None:
+        behind = await self._readers.run(lambda connection: self._listing.behind(connection, owner))
+        for place in range(0, len(behind), AT_ONCE):
+            if place:
+                _log.info("the index has %d of %d journals of one user", place, len(behind))
+            some = behind[place : place + AT_ONCE]
+            await self._writer.run(lambda connection, some=some: self._follow_some(connection, some))
+
+    def _follow_some(self, connection: sqlite3.Connection, scopes: list[Scope]) -> None:
+        for scope in scopes:
+            try:
+                self._step(connection, scope)
+            except StoreError as error:
+                # The others are not to be kept from their reader; this one's reader is told the same.
+                _log.error("a session is left out of what was asked for: %s", error)
+
+    def _are_current(self, connection: sqlite3.Connection, keys: tuple[Scope | Owner, ...]) -> bool:
+        return all(self._following.is_current(connection, key) for key in keys)
+
+    def _step(self, connection: sqlite3.Connection, key: Scope | Owner) -> Position | None:
+        """Bring the index up to a journal, all or nothing."""
+        mark = self._journals.mark()
+        connection.execute("SAVEPOINT follow")
+        try:
+            return self._following.follow(connection, key)
+        except BaseException:
+            self._journals.go_back(mark)
+            connection.execute("ROLLBACK TO follow")
+            raise
+        finally:
+            connection.execute("RELEASE follow")
+
+    def _work(self, connection: sqlite3.Connection, command: c.Command[T], fence: Fence | None) -> T:
+        mark = self._journals.mark()
+        try:
+            return self._carry_out(connection, command, fence)
+        except BaseException:
+            self._journals.go_back(mark)
+            raise
+
+    def _carry_out(self, connection: sqlite3.Connection, command: c.Command[T], fence: Fence | None) -> T:
+        run = self._database.run
+        self._step(connection, command.scope.owner)
+        position = self._step(connection, command.scope)
+        if not isinstance(command, c.Remove):
+            _refuse_damaged(position, command.scope)
+        at, source = now_micros(), None
+        does: c.Command[Any] = command
+        if isinstance(command, (c.Fork, c.Split)):
+            source = self._step(connection, command.source)
+            does = self._as_restore(connection, command, at)
+        before = connection.total_changes
+        beside = run(connection, neighbour(does))
+        result = run(connection, leases.fenced(does, self._indexing, fence), at)
+        if connection.total_changes == before:
+            return result
+        if isinstance(does, c.Remove):
+            self._remove(connection, does.scope)
+        else:
+            self._write_down(connection, does, result, at, position, beside, command)
+        if isinstance(command, c.Split):
+            _refuse_damaged(source, command.source)
+            ending = c.End(command.source, copying.SPLIT)
+            run(connection, ending.operation(self._indexing), at)
+            self._journals.add(command.source, source, record(ending, None, at))
+        return result
+
+    def _write_down(
+        self,
+        connection: sqlite3.Connection,
+        does: c.Command[Any],
+        result: Any,
+        at: int,
+        position: Position | None,
+        beside: Any,
+        asked: c.Command[Any],
+    ) -> None:
+        scope = does.scope
+        if isinstance(does, c.EditEntry) and does.shelf.shared:
+            # All that the session did before must be in its journal when the shared one tells its next version,
+            # and a new session's journal must be there: one without was deleted.
+            self._journals.add(scope, position, [])
+            self._journals.write()
+            version = self._database.run(connection, reads.version(scope))
+            shared = self._database.run(connection, positions.get(scope.owner))
+            _refuse_damaged(shared, scope)
+            self._journals.add(scope.owner, shared, record_shared(does, result, at, version))
+        ends = asked.source.session_id if isinstance(asked, c.Split) else None
+        self._journals.add(scope, position, record(does, result, at, beside, ends=ends))
+
+    def _as_restore(self, connection: sqlite3.Connection, command: c.Fork | c.Split, at: int) -> c.Restore:
+        """Return what a fork or split makes as a session of its own; its source is not in its journal."""
+        connection.execute("SAVEPOINT trial")
+        try:
+            self._database.run(connection, command.operation(NO_INDEX), at)
+            return c.Restore(command.scope, self._database.run(connection, copying.dump(command.scope)))
+        finally:
+            connection.execute("ROLLBACK TO trial")
+            connection.execute("RELEASE trial")
+
+    def _remove(self, connection: sqlite3.Connection, scope: Scope) -> None:
+        self._database.run(connection, positions.drop(scope))
+        self._journals.remove(scope)
+
+    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
+        mark = self._journals.mark()
+        try:
+            self._step(connection, scope.owner)
+            position = self._step(connection, scope)
+            begun = super()._begin_erasure(connection, scope)
+            if position is not None:
+                self._remove(connection, scope)
+        except BaseException:
+            self._journals.go_back(mark)
+            raise
+        return begun
+
+    async def erase(self, scope: Scope) -> ErasureReport:
+        report = await super().erase(scope)
+        left = [one for one in report.not_reached if one not in erase.ELSEWHERE]
+        return ErasureReport(report.session_id, report.erased, [*left, *ELSEWHERE] if report.erased else left)
+
+    async def repair(self, scope: Scope) -> RepairReport:
+        """Write a damaged journal anew without what is lost."""
+        try:
+            return await self._writer.run(lambda connection: self._repair(connection, scope))
+        finally:
+            self._signals.notify(scope)
+
+    def _repair(self, connection: sqlite3.Connection, scope: Scope) -> RepairReport:
+        repairing = Repairing(self._database, connection, self._folder, self._following)
+        lost: list[str] = []
+        kept: list[str] = []
+        for key in (scope.owner, scope):
+            missing, file = repairing.repair(key, self._step(connection, key))
+            lost += missing
+            kept += [] if file is None else [file]
+        return RepairReport(scope.session_id, bool(kept), lost, kept)
+
+    async def damage(self) -> list[str]:
+        """Tell what is damaged in the journals that were looked at so far."""
+        return await self._readers.run(lambda connection: self._database.run(connection, positions.damage()))
+
+
+def _refuse_damaged(position: Position | None, scope: Scope) -> None:
+    if position is not None and position.damage:
+        where, _, reason = position.damage[0].partition(": ")
+        raise CorruptStore(
+            where,
+            f"{reason}; what is whole can be read. To write to session {scope.session_id!r} again, "
+            "have what is lost left out with `await store.repair(session_id, user_id=…, agent_id=…)`",
+        )
+
+

@@ -1,0 +1,215 @@
+"""What a transaction of the index writes to journals: whole before the index commits, gone again if it cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from leafward.core.errors import OutcomeUnknown, StorageFull, StoreError
+from leafward.core.ids import Owner
+from leafward.core.times import now_micros
+from leafward.stores.files import names, positions
+from leafward.stores.files.folder import Folder, Parts, Stamp
+from leafward.stores.files.positions import NOWHERE, Key, Position, parts_of
+from leafward.stores.journal.entry import Entry
+from leafward.stores.journal.lines import encode
+from leafward.stores.journal.records import header, shared_header
+from leafward.stores.sqlite.connection import Database
+from leafward.stores.sqlite.writer import Transaction
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Lines(NamedTuple):
+    """Lines on their way into a journal, and where it stands with them."""
+
+    key: Key
+    start: int
+    data: bytes
+    crc: int
+    line: int
+
+
+class Journals(Transaction):
+    """Gathers the lines of all works of one transaction, so that each journal is made durable once.
+
+    Shared journals come first, then those that begin, then the others: whoever follows the journals after a crash finds
+    in the earlier ones what the later ones lack.
+    """
+
+    def __init__(self, database: Database, folder: Folder) -> None:
+        self._database = database
+        self._folder = folder
+        self._lines: list[_Lines] = []
+        self._written = 0
+        """How many of the lines are in their journals."""
+        self._ahead: dict[Key, _Lines] = {}
+        """The last lines of each journal that this transaction adds to."""
+        self._stamps: dict[Key, Stamp] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._unwanted: list[Parts] = []
+        """Files to be removed once the transaction is committed."""
+        self._spoilt = False
+
+    def knows(self, key: Key) -> bool:
+        """Tell whether this transaction adds to a journal, so that the index holds all of it."""
+        return key in self._ahead
+
+    def add(self, key: Key, position: Position | None, entries: list[Entry]) -> None:
+        """Have lines added to a journal that stands at `position`; a new one gets its first line as well."""
+        ahead = self._ahead.get(key)
+        at = position or NOWHERE
+        start, crc, line = (at.stamp.size, at.crc, at.line) if ahead is None else _end(ahead)
+        if start == 0:
+            first = shared_header(key, now_micros()) if isinstance(key, Owner) else header(key, now_micros())
+            entries = [*first, *entries]
+        data, crc = encode(entries, crc)
+        lines = _Lines(key, start, data, crc, line + len(entries))
+        self._lines.append(lines)
+        self._ahead[key] = lines
+
+    def mark(self) -> int:
+        """Return what `go_back` takes to forget what is added from here on."""
+        return len(self._lines)
+
+    def go_back(self, mark: int) -> None:
+        """Forget what a work added that failed."""
+        # What is already in its journal can only be undone with the whole transaction.
+        self._spoilt = self._spoilt or self._written > mark
+        del self._lines[mark:]
+        self._ahead = {lines.key: lines for lines in self._lines}
+
+    def write(self) -> None:
+        """Write all lines that were added, and make them durable."""
+        waiting: dict[Key, list[_Lines]] = {}
+        for lines in self._lines[self._written :]:
+            waiting.setdefault(lines.key, []).append(lines)
+        for key in sorted(waiting, key=lambda key: (not isinstance(key, Owner), waiting[key][0].start > 0)):
+            self._append(key, waiting[key])
+        self._written = len(self._lines)
+
+    def _append(self, key: Key, lines: list[_Lines]) -> None:
+        parts, start = parts_of(key), lines[0].start
+        data = b"".join(one.data for one in lines)
+        with named(self._folder.shown(parts)):
+            if start:
+                self._extend(key, parts, start, data)
+            else:
+                self._begin(key, parts, data)
+
+    def _extend(self, key: Key, parts: Parts, start: int, data: bytes) -> None:
+        number = self._folder.open(parts)
+        if number is None:
+            raise StoreError(f"{self._folder.shown(parts)} was removed while it was being written: repeat the call")
+        try:
+            self._undo.append(lambda: self._shorten(parts, start))
+            write_all(number, data, start)
+            self._sync(number, parts)
+            self._stamps[key] = Stamp.of(os.fstat(number))
+        finally:
+            os.close(number)
+
+    def _begin(self, key: Key, parts: Parts, data: bytes) -> None:
+        """Make a journal under another name and give it its own when it is whole."""
+        unfinished = names.temporary()
+        number = self._folder.create(unfinished)
+        try:
+            self._undo.append(lambda: self._folder.remove(unfinished))
+            write_all(number, data, 0)
+            self._sync(number, unfinished)
+            self._undo.append(lambda: self._folder.remove(parts))
+            self._folder.move(unfinished, parts)
+            self._stamps[key] = Stamp.of(os.fstat(number))
+        finally:
+            os.close(number)
+
+    def _sync(self, number: int, parts: Parts) -> None:
+        try:
+            self._folder.sync(number)
+        except OSError as error:
+            # The system may have forgotten what it could not write: what is there now is read again before it counts.
+            self._undo.clear()
+            raise OutcomeUnknown(self._folder.shown(parts)) from error
+
+    def _shorten(self, parts: Parts, size: int) -> None:
+        number = self._folder.open(parts)
+        if number is not None:
+            try:
+                os.ftruncate(number, size)
+                self._folder.sync(number)
+            finally:
+                os.close(number)
+
+    def remove(self, key: Key) -> None:
+        """Take a journal away, with what was kept beside it; for good when the transaction is committed."""
+        self.write()
+        parts, gone = parts_of(key), names.temporary()
+        with named(self._folder.shown(parts)):
+            if self._folder.stamp(parts) is not None:
+                self._folder.move(parts, gone)
+                self._undo.append(lambda: self._folder.move(gone, parts))
+                self._unwanted.append(gone)
+            beside = parts[:-1]
+            self._unwanted += [
+                (*beside, name) for name in self._folder.names(beside) if names.is_aside(parts[-1], name)
+            ]
+        # What comes next begins a new journal.
+        self._lines = [lines for lines in self._lines if lines.key != key]
+        self._written = len(self._lines)
+        self._ahead.pop(key, None)
+        self._stamps.pop(key, None)
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        if self._spoilt:
+            raise StoreError("a write failed after others of its transaction were in their journals")
+        self.write()
+        for key, lines in self._ahead.items():
+            position = Position(self._stamps[key], lines.crc, lines.line, [])
+            self._database.run(connection, positions.put(key, position))
+        connection.execute("COMMIT")
+        unwanted = self._unwanted
+        self._forget()
+        for parts in unwanted:
+            with named(self._folder.shown(parts)):
+                self._folder.remove(parts)
+
+    def undo(self) -> None:
+        undo = self._undo
+        self._forget()
+        for action in reversed(undo):
+            try:
+                action()
+            except OSError as error:
+                raise OutcomeUnknown(self._folder.path) from error
+
+    def _forget(self) -> None:
+        self._lines, self._written, self._ahead, self._stamps = [], 0, {}, {}
+        self._undo, self._unwanted, self._spoilt = [], [], False
+
+
+def _end(lines: _Lines) -> tuple[int, int, int]:
+    return lines.start + len(lines.data), lines.crc, lines.line
+
+
+def write_all(number: int, data: bytes, place: int) -> None:
+    """Write all of `data`; the system may take a part of it at a time, and says why only when asked for the rest."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(number, view, place)
+        view = view[written:]
+        place += written
+
+
+@contextmanager
+def named(path: str) -> Generator[None]:
+    """Tell what the system refuses in our words, with the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(path) from error
+        raise StoreError(f"{path} could not be read or written ({error}): check its permissions") from error

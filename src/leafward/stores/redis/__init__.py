@@ -1,0 +1,1 @@
+"""`redis://`: sessions on a Redis server, behind sentinels or in a cluster."""

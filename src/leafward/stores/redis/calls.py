@@ -1,0 +1,158 @@
+"""Calls to a Redis: repeated where the reply was lost, and told in our words where they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+
+from redis import exceptions as redis
+from redis.asyncio import RedisCluster
+from redis.asyncio.sentinel import MasterNotFoundError
+
+from leafward.core.errors import LeafwardError, OutcomeUnknown, StorageFull, StoreError
+from leafward.stores.redis.scripts import Script
+from leafward.stores.replicated.finishing import apart, to_its_end
+
+PATIENCE_S = 3.0
+"""How long a server that is gone is waited for."""
+DOUBT_S = 10.0
+"""How long when it may have done what was asked and only the reply is missing."""
+CONNECTIONS = 64
+"""How many calls are made at the same time; more wait for their turn."""
+
+_GONE = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.ClusterError,
+    redis.RedisClusterException,
+    redis.TryAgainError,
+)
+_UNSENT = (
+    *(redis.BusyLoadingError, redis.MaxConnectionsError, MasterNotFoundError),
+    *(redis.ClusterError, redis.RedisClusterException, redis.TryAgainError),
+)
+_REFUSED = (redis.AuthenticationError, redis.AuthorizationError)
+
+
+class Reply(NamedTuple):
+    """What a script returned, and whether it was called before and may have been done then."""
+
+    value: Any
+    repeated: bool
+
+
+class Calls:
+    """Calls scripts on a client; `closing` is what to let go of at the end."""
+
+    def __init__(self, client: Any, where: str, closing: AsyncExitStack) -> None:
+        self.client = client
+        self.where = where
+        self._closing = closing
+        self._turns = asyncio.Semaphore(CONNECTIONS)
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool = False
+    ) -> Reply:
+        """Call a script until it replies.
+
+        One that `changes` something is told, by an argument before all others, whether it is called once more: it may
+        have been done before.
+
+        One who is cancelled waits for the end of what changes something.
+
+        Raises:
+            StoreError: the server is gone, or refuses.
+            OutcomeUnknown: it is gone, and may have done it.
+        """
+        # A cancellation may get lost in redis-py, where Python's `wait_for` swallows it.
+        call = self._until_it_replies(script, keys, args, changes=changes)
+        return await (to_its_end(call) if changes else apart(call))
+
+    async def _until_it_replies(
+        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool
+    ) -> Reply:
+        async with self._running_call():
+            in_doubt = False
+            began, pause = time.monotonic(), 0.01
+            while True:
+                told = (b"1" if in_doubt else b"",) if changes else ()
+                try:
+                    return Reply(await self._once(script, keys, (*told, *args)), in_doubt)
+                except _GONE as error:
+                    in_doubt = in_doubt or (changes and not _is_unsent(error))
+                    patience = DOUBT_S if in_doubt else PATIENCE_S
+                    if isinstance(error, _REFUSED) or time.monotonic() - began > patience:
+                        raise OutcomeUnknown(self.where) if in_doubt else explain(error, self.where) from error
+                except redis.RedisError as error:
+                    raise explain(error, self.where) from error
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 0.5)
+
+    @asynccontextmanager
+    async def _running_call(self) -> AsyncGenerator[None]:
+        self._running += 1
+        self._idle.clear()
+        try:
+            async with self._turns:
+                yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _once(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
+        try:
+            return await self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        except redis.NoScriptError:
+            return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+
+    async def rewrite(self) -> None:
+        """Have the server write its append-only file anew, in the background."""
+        async with self._running_call():
+            for server in servers(self.client):
+                await server.execute_command("BGREWRITEAOF")
+
+    async def close(self) -> None:
+        """Wait for the calls that run, then let go of the client."""
+        await self._idle.wait()
+        await self._closing.aclose()
+
+
+def servers(client: Any) -> list[Any]:
+    """Return what to ask for something that is not about keys: each server that takes writes."""
+    return client.get_primaries() if isinstance(client, RedisCluster) else [client]
+
+
+def _is_unsent(error: BaseException) -> bool:
+    """Whether the server cannot have got it: there was no connection, or it said so."""
+    if isinstance(error, _UNSENT) or str(error).startswith("Timeout connecting"):
+        return True
+    chain = (error, error.__cause__, error.__context__)
+    return any(isinstance(one, (ConnectionRefusedError, socket.gaierror)) for one in chain)
+
+
+def explain(error: Exception, where: str) -> LeafwardError:
+    """Return what a failure means, as an error of ours without secrets."""
+    text = str(error).partition("\n")[0]
+    if isinstance(error, redis.OutOfMemoryError) or "No space left" in text:
+        return StorageFull(where)
+    if isinstance(error, redis.BusyLoadingError):
+        return StoreError(f"{where} is still loading its data: try again when it is done")
+    if isinstance(error, redis.ReadOnlyError):
+        return StoreError(f"{where} is a replica now and takes no writes: give the address of the master")
+    if text.startswith("WRONGTYPE"):
+        return StoreError(f"{where} has other data under a key of ours: give another key_prefix")
+    if isinstance(error, redis.NoPermissionError):
+        return StoreError(f"{where} does not let this user do what a store has to: {text}")
+    if isinstance(error, redis.TimeoutError):
+        return StoreError(f"{where} does not answer: see that it runs and can be reached")
+    if isinstance(error, _GONE):
+        return StoreError(f"{where} cannot be reached: {text}")
+    return StoreError(f"{where} refused: {text}")

@@ -1,0 +1,80 @@
+"""Clients of redis-py that never repeat a command by themselves: what may be repeated is for us to know."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.backoff import NoBackoff
+
+from leafward.core.errors import ConfigurationError
+from leafward.stores.redis.calls import CONNECTIONS
+from leafward.stores.redis.urls import Address
+
+_SETTINGS: dict[str, Any] = {
+    "protocol": 2,
+    "socket_timeout": 10,
+    "socket_connect_timeout": 5,
+    "max_connections": CONNECTIONS + 8,
+}
+
+
+async def make_client(address: Address, closing: AsyncExitStack) -> Any:
+    """Return a client for an address, to be closed with `closing`.
+
+    Raises:
+        MasterNotFoundError: no sentinel knows the master.
+    """
+    login: dict[str, Any] = {"username": address.username, "password": address.password}
+    settings: dict[str, Any] = {**_SETTINGS, "retry": Retry(NoBackoff(), 0), **login}
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        client = RedisCluster(startup_nodes=nodes, **settings)
+    elif address.kind == "sentinel":
+        client = await _follow_sentinels(address, login, settings, closing)
+    else:
+        host, port = address.hosts[0]
+        client = Redis(host=host, port=port, db=address.db, ssl=address.tls, **settings)
+    closing.push_async_callback(client.aclose)
+    return client
+
+
+async def _follow_sentinels(
+    address: Address, login: dict[str, Any], settings: dict[str, Any], closing: AsyncExitStack
+) -> Any:
+    refused: MasterNotFoundError | None = None
+    # Sentinels are often set up without the password that the servers have.
+    for credentials in (login, {}):
+        own = {**settings, "username": None, "password": None, **credentials}
+        sentinel = Sentinel(address.hosts, sentinel_kwargs=own, db=address.db, **settings)
+        closing.push_async_callback(sentinel.aclose)
+        try:
+            await cast(Any, sentinel).discover_master(address.master)
+        except MasterNotFoundError as error:
+            refused = refused or error
+        else:
+            return cast(Any, sentinel).master_for(address.master)
+    assert refused is not None
+    raise refused
+
+
+def check_client(client: object) -> Any:
+    """Return a client that was given, if a store can use it.
+
+    Raises:
+        ConfigurationError: it is not an asyncio client of redis-py.
+    """
+    if not isinstance(client, (Redis, RedisCluster)):
+        raise ConfigurationError(
+            f"client= is a redis.asyncio.Redis or redis.asyncio.RedisCluster, not a {type(client).__module__}."
+            f"{type(client).__name__}"
+        )
+    return client
+
+
+def is_cluster(client: Any) -> bool:
+    return isinstance(client, RedisCluster)

@@ -1,0 +1,177 @@
+"""What Redis does in one atomic step, as Lua scripts; docs/formats/redis.md tells the keys.
+
+A mark is kept as `incarnation:length:crc:nonce`; the nonce names the commit that made it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+
+
+class Script:
+    """A script, by its text and by the name a server knows it under."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text.encode()
+        self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+
+# KEYS: for each journal its list and its mark. ARGV: how many bytes to return about; for each journal the incarnation,
+# length and crc that the caller has. Returns for each the stored mark, whether it is foreign, and batches.
+FETCH = Script("""
+local room = tonumber(ARGV[1])
+local found = {}
+for n = 1, #KEYS / 2 do
+    local list, mark = KEYS[2 * n - 1], redis.call('GET', KEYS[2 * n]) or ''
+    local incarnation, length, crc = ARGV[3 * n - 1], tonumber(ARGV[3 * n]), ARGV[3 * n + 1]
+    local known = incarnation .. ':' .. ARGV[3 * n] .. ':' .. crc .. ':'
+    local foreign, batches = 0, {}
+    if string.sub(mark, 1, #known) ~= known and (mark ~= '' or length > 0) then
+        if length > 0 then
+            local same = string.sub(mark, 1, #incarnation + 1) == incarnation .. ':'
+            local last = same and redis.call('LINDEX', list, length - 1)
+            if not last or string.sub(last, -10, -3) ~= crc then foreign = 1 end
+        end
+        local from = length
+        while foreign == 0 and room > 0 do
+            local some = redis.call('LRANGE', list, from, from + 15)
+            for _, batch in ipairs(some) do
+                room = room - #batch
+                batches[#batches + 1] = batch
+            end
+            from = from + #some
+            if #some < 16 then break end
+        end
+    end
+    found[n] = {mark, foreign, batches}
+end
+return found
+""")
+
+# KEYS: the lease; for each write the list, the mark, and the two of the owner's listing. ARGV: whether this is a
+# repetition, the nonce, the fencing token or nothing; for each write the mark that is expected, the mark to set, the
+# batch, the session, its time and its description. Returns 1 done, 0 refused, -1 lease lost, -2 damaged.
+COMMIT = Script("""
+local repeated, nonce, token = ARGV[1], ARGV[2], ARGV[3]
+local writes = {}
+for n = 1, (#KEYS - 1) / 4 do
+    local k, a = 4 * n - 2, 6 * n - 2
+    local one = {
+        list = KEYS[k], mark = KEYS[k + 1], infos = KEYS[k + 2], recent = KEYS[k + 3],
+        expected = ARGV[a], new = ARGV[a + 1], batch = ARGV[a + 2],
+        session = ARGV[a + 3], at = ARGV[a + 4], info = ARGV[a + 5],
+        stored = redis.call('GET', KEYS[k + 1]) or '', checks = ARGV[a] == ARGV[a + 1],
+    }
+    local done = one.new ~= '' and one.new .. ':' .. nonce or ''
+    if repeated == '1' and not one.checks and one.stored == done then return 1 end
+    writes[n] = one
+end
+if token ~= '' then
+    local lease = redis.call('HMGET', KEYS[1], 'token', 'holder')
+    if lease[1] ~= token or not lease[2] then return -1 end
+end
+for _, one in ipairs(writes) do
+    local expected = one.expected ~= '' and one.expected .. ':' or ''
+    if string.sub(one.stored, 1, #expected) ~= expected or (expected == '' and one.stored ~= '') then return 0 end
+    if not one.checks then
+        local length = tonumber(string.match(one.expected, '^[^:]*:(%d+):') or '0')
+        if redis.call('LLEN', one.list) ~= length then return -2 end
+        if one.session ~= '' then one.listed = redis.call('HGET', one.infos, one.session) end
+    end
+end
+for _, one in ipairs(writes) do
+    if not one.checks then
+        if one.listed then redis.call('ZREM', one.recent, string.sub(one.listed, 1, 16) .. one.session) end
+        if one.new == '' then
+            redis.call('UNLINK', one.list, one.mark)
+            redis.call('HDEL', one.infos, one.session)
+        else
+            redis.call('RPUSH', one.list, one.batch)
+            redis.call('SET', one.mark, one.new .. ':' .. nonce)
+            if one.session ~= '' then
+                redis.call('HSET', one.infos, one.session, one.at .. one.info)
+                redis.call('ZADD', one.recent, 0, one.at .. one.session)
+            end
+        end
+    end
+end
+return 1
+""")
+
+# KEYS: the two of a listing. ARGV: where to begin, in the order of the members; how many, or -1 for all.
+SESSIONS = Script("""
+local found = {}
+local members = redis.call('ZREVRANGEBYLEX', KEYS[2], ARGV[1], '-', 'LIMIT', 0, ARGV[2])
+for n, member in ipairs(members) do
+    local session = string.sub(member, 17)
+    found[n] = {session, redis.call('HGET', KEYS[1], session)}
+end
+return found
+""")
+
+SESSION = Script("return redis.call('HGET', KEYS[1], ARGV[1])")
+
+COUNT = Script("return redis.call('HLEN', KEYS[1])")
+
+_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function exactly(number) return string.format('%.0f', number) end
+"""
+
+# KEYS: the lease, the queue, the waiting. ARGV: whether this is a repetition, the holder, microseconds that the
+# lease and that a place in the queue last, milliseconds after which keys that nobody asks for may go. Returns a token,
+# or nothing.
+TAKE = Script(
+    _NOW
+    + """
+local lease, queue, waiting = KEYS[1], KEYS[2], KEYS[3]
+local holder = ARGV[2]
+local facts = redis.call('HMGET', lease, 'token', 'holder', 'expires')
+local token, held_by, expires = tonumber(facts[1] or '0'), facts[2], tonumber(facts[3] or '0')
+if held_by == holder then return exactly(token) end
+for _, dead in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', exactly(now))) do
+    redis.call('ZREM', queue, dead)
+    redis.call('ZREM', waiting, dead)
+end
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+if (held_by and expires > now) or (first and first ~= holder) then
+    local kept = redis.call('ZSCORE', waiting, holder)
+    if not kept then
+        redis.call('ZADD', queue, redis.call('HINCRBY', lease, 'tickets', 1), holder)
+    end
+    if not kept or tonumber(kept) < now + ARGV[4] / 2 then
+        redis.call('ZADD', waiting, exactly(now + ARGV[4]), holder)
+        redis.call('PEXPIRE', queue, ARGV[5])
+        redis.call('PEXPIRE', waiting, ARGV[5])
+    end
+    return false
+end
+token = math.max(token + 1, now)
+redis.call('HSET', lease, 'token', exactly(token), 'holder', holder, 'expires', exactly(now + ARGV[3]))
+redis.call('ZREM', queue, holder)
+redis.call('ZREM', waiting, holder)
+redis.call('PEXPIRE', lease, ARGV[5])
+return exactly(token)
+"""
+)
+
+# KEYS: the lease. ARGV: whether this is a repetition, the holder, microseconds that it lasts, milliseconds after which
+# the key may go.
+RENEW = Script(
+    _NOW
+    + """
+if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], 'expires', exactly(now + ARGV[3]))
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+)
+
+# KEYS: the lease, the queue, the waiting. ARGV: whether this is a repetition, the holder.
+LEAVE = Script("""
+if redis.call('HGET', KEYS[1], 'holder') == ARGV[2] then redis.call('HDEL', KEYS[1], 'holder', 'expires') end
+redis.call('ZREM', KEYS[2], ARGV[2])
+redis.call('ZREM', KEYS[3], ARGV[2])
+return 1
+""")

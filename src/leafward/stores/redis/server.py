@@ -1,0 +1,161 @@
+"""Journals and leases on a Redis."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from redis import exceptions as redis
+
+from leafward.core.errors import CorruptStore, LeaseLost
+from leafward.core.ids import Owner, Scope, new_id
+from leafward.stores.contracts import Durability
+from leafward.stores.leases import Fence, Slot, ticket_ttl
+from leafward.stores.redis.calls import Calls
+from leafward.stores.redis.keys import Keys
+from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, LEAVE, RENEW, SESSION, SESSIONS, TAKE
+from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Tail, Write
+
+FETCHED = 1024 * 1024
+"""About how many bytes of journals come at once."""
+_ALL = 1 << 62
+"""More sessions than anybody has; beyond, Redis cannot count."""
+KEPT_MS = 24 * 3_600_000
+"""For how long the keys of a lease outlive it. Tokens grow by the clock as well, so nothing depends on them."""
+
+_log = logging.getLogger(__name__)
+
+
+class RedisServer:
+    """Each call is one script, on keys of one slot."""
+
+    def __init__(self, calls: Calls, keys: Keys, durability: Durability) -> None:
+        self._calls = calls
+        self._keys = keys
+        self._durability: Durability = durability
+
+    # Journals.
+
+    async def fetch(self, wanted: Sequence[tuple[Journal, Mark]]) -> list[Tail]:
+        keys: list[bytes] = []
+        args: list[bytes | int] = [FETCHED]
+        for journal, mark in wanted:
+            keys += self._keys.journal(journal)
+            args += [mark.incarnation.encode(), mark.length, b"%08x" % mark.crc]
+        rows = (await self._calls.run(FETCH, keys, args)).value
+        return [
+            Tail(_read_mark(mark), [_bytes(batch) for batch in batches], bool(foreign))
+            for mark, foreign, batches in rows
+        ]
+
+    async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
+        journal = writes[0].journal
+        slot = Slot(journal.owner.user_id, journal.session_id or "") if fence is None else fence.slot
+        keys = self._keys.lease(slot)[:1]
+        args: list[bytes | int] = [new_id().encode(), b"" if fence is None else fence.token]
+        for write in writes:
+            keys += [*self._keys.journal(write.journal), *self._keys.listing(write.journal.owner)]
+            args += [_mark(write.expected), _mark(write.mark), write.batch, *_listed(write.listing)]
+        done, repeated = await self._calls.run(COMMIT, keys, args, changes=True)
+        if done == 1:
+            return Outcome.DONE
+        if done == -2:
+            where = f"the journal of session {journal.session_id!r}"
+            raise CorruptStore(where, "does not have as many batches as its mark says")
+        if repeated:
+            return Outcome.IN_DOUBT
+        if done == -1:
+            raise LeaseLost(slot.session_id)
+        return Outcome.REFUSED
+
+    async def marks(self, journals: Sequence[Journal]) -> list[Mark]:
+        # A fetch of nothing: all journals are of one slot, and each reply is a mark.
+        keys = [key for journal in journals for key in self._keys.journal(journal)]
+        args: list[bytes | int] = [0]
+        for _ in journals:
+            args += [b"", 0, b"00000000"]
+        rows = (await self._calls.run(FETCH, keys, args)).value
+        return [_read_mark(row[0]) for row in rows]
+
+    # The list of sessions.
+
+    async def sessions(self, owner: Owner, limit: int | None, after: Listing | None) -> list[Listing]:
+        start = b"+" if after is None else b"(%016d%b" % (after.updated_at, after.session_id.encode())
+        args = [start, -1 if limit is None or limit > _ALL else limit]
+        rows = (await self._calls.run(SESSIONS, self._keys.listing(owner), args)).value
+        return [_read_listing(_bytes(session).decode(), _bytes(row)) for session, row in rows]
+
+    async def session(self, scope: Scope) -> Listing | None:
+        key = self._keys.listing(scope.owner)[:1]
+        row = (await self._calls.run(SESSION, key, [scope.session_id.encode()])).value
+        return None if row is None else _read_listing(scope.session_id, _bytes(row))
+
+    async def count(self, owner: Owner) -> int:
+        return (await self._calls.run(COUNT, self._keys.listing(owner)[:1], [])).value
+
+    # Leases.
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        args = [holder.encode(), _micros(ttl), _micros(ticket_ttl(ttl)), KEPT_MS + int(ttl * 1000)]
+        token = (await self._calls.run(TAKE, self._keys.lease(slot), args, changes=True)).value
+        return None if token is None else int(token)
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        args = [holder.encode(), _micros(ttl), KEPT_MS + int(ttl * 1000)]
+        return (await self._calls.run(RENEW, self._keys.lease(slot)[:1], args, changes=True)).value == 1
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        await self._calls.run(LEAVE, self._keys.lease(slot), [holder.encode()], changes=True)
+
+    # The rest.
+
+    async def scrub(self) -> list[str]:
+        left = [
+            "the server's append-only file and snapshots, until they are written anew",
+            "replicas and backups of the server",
+            "the memory of other processes that had the session open, until they look at it again",
+        ]
+        try:
+            await self._calls.rewrite()
+        except (redis.RedisError, redis.RedisClusterException) as error:
+            _log.info("%s does not write its append-only file anew when asked: %s", self._calls.where, error)
+        else:
+            left[0] = "the server's append-only file, until it is written anew, which was begun, and its snapshots"
+        return left
+
+    def durability(self) -> Durability:
+        return self._durability
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+
+def _bytes(value: Any) -> bytes:
+    # A client that was given may decode what it gets.
+    return value.encode() if isinstance(value, str) else value
+
+
+def _mark(mark: Mark) -> bytes:
+    return b"" if mark == NOTHING else b"%b:%d:%08x" % (mark.incarnation.encode(), mark.length, mark.crc)
+
+
+def _read_mark(stored: Any) -> Mark:
+    if not stored:
+        return NOTHING
+    incarnation, length, crc, _ = _bytes(stored).decode().split(":")
+    return Mark(incarnation, int(length), int(crc, 16))
+
+
+def _listed(listing: Listing | None) -> list[bytes]:
+    if listing is None:
+        return [b"", b"", b""]
+    return [listing.session_id.encode(), b"%016d" % listing.updated_at, listing.info]
+
+
+def _read_listing(session_id: str, row: bytes) -> Listing:
+    return Listing(int(row[:16]), session_id, row[16:])
+
+
+def _micros(seconds: float) -> int:
+    return int(seconds * 1_000_000)

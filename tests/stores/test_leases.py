@@ -1,0 +1,286 @@
+"""How leases are waited for, kept and let go, where that can be seen without a second process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import leafward
+from leafward import ConfigurationError, LeaseBusy, LeaseLost, OutcomeUnknown, Session, StoreError, open_store, user
+from leafward.stores import Lease, Slot, Store, TableLeases
+from leafward.stores.sql import operations
+from leafward.stores.sqlite import SqliteStore
+from tests.sessions.dict_storage import DictStorage
+from tests.stores.sqlite_store import rows
+
+
+class Table:
+    """A table in memory that counts what it is asked, and does what it is told to instead."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.fails: dict[str, list[Exception]] = {}
+        self._queue: list[str] = []
+        self._token = 0
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        if holder not in self._queue:
+            self._queue.append(holder)
+            self._token += self._queue[0] == holder
+        await self._answer("take")
+        if self._queue[0] != holder:
+            return None
+        return self._token
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        await self._answer("renew")
+        return holder in self._queue[:1]
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        if holder in self._queue:
+            self._token += self._queue[0] == holder
+            self._queue.remove(holder)
+        await self._answer("leave")
+
+    async def _answer(self, what: str) -> None:
+        self.asked[what] += 1
+        await asyncio.sleep(0)
+        if self.fails.get(what):
+            raise self.fails[what].pop(0)
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+async def test_a_lost_answer_is_asked_for_again(table: Table) -> None:
+    table.fails = {"take": [OutcomeUnknown("the server")], "leave": [OutcomeUnknown("the server")]}
+    leases = TableLeases(table)
+
+    async with leases.acquire("s"):
+        with pytest.raises(LeaseBusy):
+            await leases.acquire("s", wait=0)
+
+    await (await leases.acquire("s", wait=0)).release()
+
+
+async def test_a_store_that_fails_says_so_and_keeps_no_place(table: Table) -> None:
+    leases = TableLeases(table)
+    table.fails = {"take": [StoreError("the server is gone")]}
+
+    with pytest.raises(StoreError, match="gone"):
+        await leases.acquire("s")
+
+    await (await leases.acquire("s", wait=0)).release()
+
+
+async def test_a_release_that_failed_can_be_repeated(table: Table) -> None:
+    leases = TableLeases(table)
+    lease = await leases.acquire("s")
+    table.fails = {"leave": [StoreError("the server is gone")]}
+
+    with pytest.raises(StoreError, match="gone"):
+        await lease.release()
+    assert not lease.held
+    await lease.release()
+    await lease.release()
+
+    assert table.asked["leave"] == 2
+
+
+async def test_one_who_is_cancelled_is_told_so_also_when_the_store_fails(table: Table) -> None:
+    leases = TableLeases(table)
+    lease = await leases.acquire("s")
+    waiting = asyncio.ensure_future(leases.acquire("s"))
+    await asyncio.sleep(0)
+    table.fails = {"leave": [StoreError("the server is gone")]}
+
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+    await lease.release()
+
+
+async def test_a_lease_outlives_a_short_failure_of_its_store(table: Table) -> None:
+    lease = await TableLeases(table).acquire("s", ttl=0.3)
+    table.fails = {"renew": [StoreError("the server is gone")]}
+
+    while table.asked["renew"] < 4:
+        await asyncio.sleep(0.01)
+
+    assert lease.held
+    await lease.release()
+
+
+async def test_a_lease_is_no_longer_held_when_its_store_fails_for_longer_than_it_lasts(table: Table) -> None:
+    lease = await TableLeases(table).acquire("s", ttl=0.06)
+    table.fails = {"renew": [StoreError("the server is gone")] * 1000}
+
+    async with asyncio.timeout(20):
+        await lease._renewing
+
+    assert not lease.held
+
+
+async def test_a_hundred_who_wait_ask_little_and_are_served_in_turn(table: Table) -> None:
+    leases = TableLeases(table)
+    served: list[int] = []
+
+    async def wait(number: int) -> None:
+        async with leases.acquire("s"):
+            served.append(number)
+
+    lease = await leases.acquire("s")
+    waiting = [asyncio.ensure_future(wait(n)) for n in range(100)]
+    while table.asked["take"] < 101:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.5)
+    assert table.asked["take"] == 101, "nobody can be served while the holder is at the same store"
+    await lease.release()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+
+    assert served == list(range(100))
+    assert table.asked["take"] <= 301
+
+
+async def test_slots_that_nobody_uses_are_forgotten(table: Table) -> None:
+    leases = TableLeases(table)
+
+    for n in range(50):
+        async with leases.acquire(f"s{n}"):
+            pass
+    await asyncio.sleep(0)
+
+    assert len(leases._lines) <= 1
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chat.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncGenerator[Store]:
+    async with open_store(f"sqlite:///{path}") as store:
+        yield store
+
+
+async def test_waiting_for_another_process_writes_nothing(store: Store, path: Path) -> None:
+    async with open_store(f"sqlite:///{path}") as other, store.leases.acquire("s"):
+        waiting = asyncio.ensure_future(other.leases.acquire("s"))
+        async with asyncio.timeout(20):
+            while not rows(path, "SELECT 1 FROM leafward_ticket"):
+                await asyncio.sleep(0.01)
+        assert isinstance(other, SqliteStore)
+        before = other._connection.total_changes
+        await asyncio.sleep(0.5)
+        assert other._connection.total_changes == before
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+@pytest.mark.parametrize("back", [1, 86_400 * 365])
+async def test_tokens_grow_when_the_clock_goes_back(store: Store, monkeypatch: pytest.MonkeyPatch, back: int) -> None:
+    async with store.leases.acquire("s") as lease:
+        before = lease.token
+    now = operations.now_micros
+    monkeypatch.setattr(operations, "now_micros", lambda: now() - back * 1_000_000)
+
+    async with store.leases.acquire("s", wait=0) as lease:
+        assert lease.token > before
+
+
+async def test_an_event_loop_that_was_blocked_keeps_its_lease_when_nobody_came(store: Store) -> None:
+    async with store.leases.acquire("s", ttl=0.1) as lease:
+        time.sleep(0.2)  # noqa: ASYNC251  (the event loop is what is blocked)
+        assert not lease.held
+
+        await Session(store, "s").with_lease(lease).append_message(user("still"))
+        async with asyncio.timeout(20):
+            while not lease.held:
+                await asyncio.sleep(0.01)
+
+
+async def test_an_event_loop_that_was_blocked_loses_its_lease_to_who_came(store: Store, path: Path) -> None:
+    taken, over = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with leafward.blocking(f"sqlite:///{path}") as other, other.leases.acquire("s"):
+            taken.set()
+            assert over.wait(20)
+
+    lease = await store.leases.acquire("s", ttl=0.2)
+    session = Session(store, "s").with_lease(lease)
+    taking = threading.Thread(target=take)
+    taking.start()
+    assert taken.wait(20), "nobody follows a holder that sleeps"
+
+    with pytest.raises(LeaseLost):
+        await session.append_message(user("late"))
+    async with asyncio.timeout(20):
+        await lease._renewing
+    assert not lease.held
+    over.set()
+    await asyncio.to_thread(taking.join)
+
+
+async def test_what_was_leased_leaves_no_trace_of_an_erased_session(store: Store, path: Path) -> None:
+    name = "xkvbdzcfwpmg"
+    session = Session(store, name)
+    async with store.leases.acquire(name) as lease:
+        await session.with_lease(lease).append_message(user("text"))
+
+    await store.registry.erase(session._scope)
+    await store.close()
+
+    assert [file.name for file in path.parent.iterdir() if name.encode() in file.read_bytes()] == []
+
+
+async def test_a_deleted_session_stays_leased_to_its_holder(store: Store) -> None:
+    session = Session(store, "s")
+    async with store.leases.acquire("s") as lease:
+        leased = session.with_lease(lease)
+        await leased.append_message(user("old"))
+        await store.registry.delete(session._scope)
+
+        await leased.append_message(user("new"))
+
+    assert [message.text for message in await session.get_history()] == ["new"]
+
+
+async def test_a_storage_of_ones_own_has_no_leases(store: Store) -> None:
+    async with store.leases.acquire("default") as lease:
+        with pytest.raises(ConfigurationError, match="no leases"):
+            Session(DictStorage()).with_lease(lease)
+
+
+async def test_stores_of_two_event_loops_share_a_lease() -> None:
+    url = f"memory://{uuid4()}"
+    order: list[str] = []
+
+    def follow() -> None:
+        with leafward.blocking(url) as other, other.leases.acquire("s") as lease:
+            assert isinstance(lease.token, int)
+            order.append("follower")
+
+    async with open_store(url) as store:
+        lease: Lease = await store.leases.acquire("s")
+        following = asyncio.ensure_future(asyncio.to_thread(follow))
+        await asyncio.sleep(0.05)
+        order.append("holder")
+        await lease.release()
+        async with asyncio.timeout(20):
+            await following
+
+    assert order == ["holder", "follower"]
