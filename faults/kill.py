@@ -35,10 +35,12 @@ _PHASES: Mapping[str, Mapping[Phase, int]] = {
     "writer": {"writing": 80, "opening": 10, "closing": 10},
     "server": {"writing": 90, "opening": 10},
 }
-_LONG_PLAN = 150
+_PLAN: Mapping[str, int] = {"writer": 150, "server": 50}
 _SHORT_PLAN = 4
 _KILLS_PER_SESSION = 25
+_WORDS_PER_KILL = 40
 _OLD_WORDS_PER_KILL = 20
+_WORDS_AT_THE_END = 400
 _PATIENCE = 60.0
 _PAUSE = 0.01
 
@@ -166,7 +168,7 @@ def run_server(backend: Backend, *, kills: int, seed: int, progress: Say, contro
             or "none: the store went on by itself",
         }
         outcome.violations = tally.violations
-        with open_backend(backend.name, fast=True, settings=[LOSES[backend.name]]) as careless:
+        with open_backend(backend.name, settings=[LOSES[backend.name]]) as careless:
             control = replace(setting, kills=control_kills, seed=seed + 1, stop_at_first=True, weights=APPENDS)
             outcome.controls = [
                 _control(
@@ -233,7 +235,7 @@ class _Life:
     async def _one_kill(self, pool: Pool) -> list[Violation]:
         phases = _PHASES[self._setting.victim]
         phase = self._rng.choices(list(phases), list(phases.values()))[0]
-        ops = self._planner.plan(self._tree, _SHORT_PLAN if phase == "closing" else _LONG_PLAN)
+        ops = self._planner.plan(self._tree, _SHORT_PLAN if phase == "closing" else _PLAN[self._setting.victim])
         delay = self._rng.uniform(0, _WINDOW[phase])
         lines = await asyncio.to_thread(self._write_and_kill, pool, ops, phase, delay)
         ledger = Ledger.read(ops, lines)
@@ -311,9 +313,10 @@ class _Life:
         return compare(self._tree, await observe(session, words=[word_of(wire) for wire in op.messages]))
 
     async def _final_check(self) -> list[Violation]:
-        """Search for every word the session ever held, and let the backend check itself."""
+        """Search for words of all times, and let the backend check itself."""
         async with self._reader() as session:
-            words = [word_of(wire) for wire in self._tree.wires.values()] + self._tree.gone
+            every = [word_of(wire) for wire in self._tree.wires.values()] + self._tree.gone
+            words = self._some(every, _WORDS_AT_THE_END)
             self._tally.searches += len(words)
             violations = compare(self._tree, await observe(session, words=words))
         await self._readers.aclose()
@@ -325,14 +328,16 @@ class _Life:
         return violations
 
     def _words_of(self, ledger: Ledger) -> list[str]:
-        """Return the words of this plan, those it took away, and some old ones."""
+        """Return words of this plan, of what it took away, and some old ones."""
         begun = ledger.ops[: ledger.begun]
         words = {word_of(wire) for op in begun for wire in op.messages}
         touched = {message_id for op in begun for message_id in (*op.targets, *op.ids())}
         words |= {word_of(self._tree.wires[message_id]) for message_id in touched & self._tree.wires.keys()}
         old = [word_of(wire) for wire in self._tree.wires.values()] + self._tree.gone
-        words |= set(self._rng.sample(old, min(_OLD_WORDS_PER_KILL, len(old))))
-        return sorted(words)
+        return sorted({*self._some(sorted(words), _WORDS_PER_KILL), *self._some(old, _OLD_WORDS_PER_KILL)})
+
+    def _some(self, words: list[str], most: int) -> list[str]:
+        return self._rng.sample(words, min(most, len(words)))
 
     def _reader(self) -> _Reader:
         return _Reader(self)

@@ -17,8 +17,8 @@ from leafward import ConfigurationError, LeaseBusy, LeaseLost, OutcomeUnknown, S
 from leafward.stores import Lease, Slot, Store, TableLeases
 from leafward.stores.sql import operations
 from leafward.stores.sqlite import SqliteStore
+from leafward.testing.leases import queued
 from tests.sessions.dict_storage import DictStorage
-from tests.stores.sqlite_store import rows
 
 
 class Table:
@@ -27,6 +27,7 @@ class Table:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.fails: dict[str, list[Exception]] = {}
+        self._changed = asyncio.Event()
         self._queue: list[str] = []
         self._token = 0
 
@@ -49,8 +50,16 @@ class Table:
             self._queue.remove(holder)
         await self._answer("leave")
 
+    async def reached(self, what: str, times: int) -> None:
+        """Return when it was asked so many times."""
+        async with asyncio.timeout(20):
+            while self.asked[what] < times:
+                self._changed.clear()
+                await self._changed.wait()
+
     async def _answer(self, what: str) -> None:
         self.asked[what] += 1
+        self._changed.set()
         await asyncio.sleep(0)
         if self.fails.get(what):
             raise self.fails[what].pop(0)
@@ -114,8 +123,7 @@ async def test_a_lease_outlives_a_short_failure_of_its_store(table: Table) -> No
     lease = await TableLeases(table).acquire("s", ttl=0.3)
     table.fails = {"renew": [StoreError("the server is gone")]}
 
-    while table.asked["renew"] < 4:
-        await asyncio.sleep(0.01)
+    await table.reached("renew", 4)
 
     assert lease.held
     await lease.release()
@@ -141,8 +149,7 @@ async def test_a_hundred_who_wait_ask_little_and_are_served_in_turn(table: Table
 
     lease = await leases.acquire("s")
     waiting = [asyncio.ensure_future(wait(n)) for n in range(100)]
-    while table.asked["take"] < 101:
-        await asyncio.sleep(0)
+    await table.reached("take", 101)
     await asyncio.sleep(0.5)
     assert table.asked["take"] == 101, "nobody can be served while the holder is at the same store"
     await lease.release()
@@ -177,10 +184,7 @@ async def store(path: Path) -> AsyncGenerator[Store]:
 
 async def test_waiting_for_another_process_writes_nothing(store: Store, path: Path) -> None:
     async with open_store(f"sqlite:///{path}") as other, store.leases.acquire("s"):
-        waiting = asyncio.ensure_future(other.leases.acquire("s"))
-        async with asyncio.timeout(20):
-            while not rows(path, "SELECT 1 FROM leafward_ticket"):
-                await asyncio.sleep(0.01)
+        waiting = await queued(other)
         assert isinstance(other, SqliteStore)
         before = other._connection.total_changes
         await asyncio.sleep(0.5)
@@ -203,13 +207,13 @@ async def test_tokens_grow_when_the_clock_goes_back(store: Store, monkeypatch: p
 
 async def test_an_event_loop_that_was_blocked_keeps_its_lease_when_nobody_came(store: Store) -> None:
     async with store.leases.acquire("s", ttl=0.1) as lease:
-        time.sleep(0.2)  # noqa: ASYNC251  (the event loop is what is blocked)
+        # The event loop is what is blocked.
+        time.sleep(0.2)
         assert not lease.held
 
-        await Session(store, "s").with_lease(lease).append_message(user("still"))
         async with asyncio.timeout(20):
             while not lease.held:
-                await asyncio.sleep(0.01)
+                await Session(store, "s").with_lease(lease).append_message(user("still"))
 
 
 async def test_an_event_loop_that_was_blocked_loses_its_lease_to_who_came(store: Store, path: Path) -> None:

@@ -135,7 +135,18 @@ class TestMigration:
             assert [one.id for one in await manager.search("试")] == ["m5"]
             assert await session.get_version() == 13
 
-    @pytest.mark.parametrize("number", [1, 2])
+    async def test_a_file_of_the_third_schema_opens(self, tmp_path: Path) -> None:
+        # Its holder and one who waited were killed; the clock of that machine was a few days ahead.
+        async with open_store(old_file(tmp_path, 3)) as store, asyncio.timeout(20):
+            async with store.leases.acquire("chat-1", user_id="alice") as lease:
+                assert lease.token == 1795797400000001
+                leased = Session(store, "chat-1", user_id="alice").with_lease(lease)
+                await leased.append_message(user("Hello again", id="m6"))
+            async with store.leases.acquire("chat-2", wait=0) as lease:
+                assert lease.token > 1794797400000000
+            assert [message.id for message in await leased.get_raw_history()] == ["m1", "m2", "m3", "m4", "m6"]
+
+    @pytest.mark.parametrize("number", [1, 2, 3])
     async def test_a_migrated_file_has_the_tables_of_a_new_one(self, tmp_path: Path, path: Path, number: int) -> None:
         shapes: list[object] = []
         for url in (old_file(tmp_path, number), f"sqlite:///{path}"):

@@ -134,11 +134,12 @@ class StorageFull(StoreError):
 class OutcomeUnknown(StoreError):
     """The write may or may not have happened: repeat it with the same ids, which settles it."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, unanswered: bool = False) -> None:
         self.where = where
+        happened = "was not answered" if unanswered else "failed while it was being made durable"
+        then = "repeat" if unanswered else "close the store, open it again and repeat"
         super().__init__(
-            f"writing {where} failed while it was being made durable: it may or may not be stored; "
-            "close the store, open it again and repeat the call with the same ids"
+            f"writing {where} {happened}: it may or may not be stored; {then} the call with the same ids"
         )
 
 

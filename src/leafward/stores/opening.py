@@ -21,6 +21,7 @@ _REDIS = "leafward.stores.redis.opening:open_redis"
 _OURS = {
     "memory": "leafward.stores.memory:open_memory",
     "sqlite": "leafward.stores.sqlite:open_sqlite",
+    "file": "leafward.stores.files:open_files",
     "postgresql": "leafward.stores.servers.postgres:open_postgres",
     "mysql": "leafward.stores.servers.mysql:open_mysql",
     "redis": _REDIS,
@@ -58,7 +59,8 @@ def open_store(url: str, **options: Any) -> Opening:
     """Open the store a URL names: `async with open_store("sqlite:///chat.db") as store`, or `await` it.
 
     `memory://` keeps sessions in this process, `memory://name` shares them inside it; `sqlite:///relative.db` and
-    `sqlite:////absolute.db` keep them in a file. Options: `durability` (`"power"`, the default, or `"process"`),
+    `sqlite:////absolute.db` keep them in a file; `file:///relative/dir` and `file:////absolute/dir` keep a journal for
+    each session that a person can read. Options: `durability` (`"power"`, the default, or `"process"`),
     `max_message_bytes`, `table_prefix` (SQLite).
 
     Raises:

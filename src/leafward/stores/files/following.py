@@ -24,7 +24,7 @@ from leafward.stores.journal.replaying import SharedText, continued, read_header
 from leafward.stores.sql import commands as c
 from leafward.stores.sql import copying, entries, reads, registry
 from leafward.stores.sql import statements as sql
-from leafward.stores.sql.operations import Operation, owner_ids, single
+from leafward.stores.sql.operations import Operation, find_session, owner_ids, single
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.index import FtsIndexing
 
@@ -96,9 +96,7 @@ class Following:
         if lost and known is not None:
             # What is needed for mending stands above.
             return self._catch_up(connection, key, None, number)
-        position = Position(
-            Stamp.of(os.fstat(number)), reading.crc, reading.line, self._told(key, reading, lost)
-        )
+        position = Position(Stamp.of(os.fstat(number)), reading.crc, reading.line, self._told(key, reading, lost))
         self._database.run(connection, positions.put(key, position))
         self._redo(connection, key, reading.batches, known)
         return position
@@ -123,7 +121,7 @@ class Following:
             raise StoreError(
                 f"{self._folder.shown(parts_of(key))} holds {entry.type} {entry.id!r} of agent {told.agent!r} and user "
                 f"{told.user!r}, not {id!r} of agent {owner.agent_id!r} and user {owner.user_id!r}: "
-                "the file was put there by hand, or the file system does not tell these names apart; nothing was changed"
+                "it was put there by hand, or the file system does not tell these names apart; nothing was changed"
             )
 
     def _cut(self, key: Key, number: int, torn: int) -> None:
@@ -162,9 +160,7 @@ class Following:
             _log.error("%s; what is whole around it is served, the file was not changed", one)
         return found
 
-    def _replay(
-        self, connection: sqlite3.Connection, key: Key, batches: list[Batch], *, damaged: bool
-    ) -> list[str]:
+    def _replay(self, connection: sqlite3.Connection, key: Key, batches: list[Batch], *, damaged: bool) -> list[str]:
         if isinstance(key, Scope):
             return Replay(self._database, connection, self._indexing, key).run(batches, damaged=damaged)
         for text in _texts(key, batches):
@@ -195,9 +191,9 @@ class Following:
         position = self.follow(connection, source)
         info = self._database.run(connection, registry.get(source))
         # A session that was made since under the same name is another one.
-        if info is not None and info.end_reason is None and to_micros(info.created_at) <= at:
-            if not (position or NOWHERE).damage:
-                self._do(connection, c.End(source, copying.SPLIT), position, now_micros())
+        same = info is not None and info.end_reason is None and to_micros(info.created_at) <= at
+        if same and not (position or NOWHERE).damage:
+            self._do(connection, c.End(source, copying.SPLIT), position, now_micros())
 
     def _do(self, connection: sqlite3.Connection, command: c.Note | c.End, position: Position | None, at: int) -> None:
         self._database.run(connection, command.operation(self._indexing), at)
@@ -206,7 +202,8 @@ class Following:
     def _forget(self, connection: sqlite3.Connection, key: Key) -> None:
         """Take what the index holds of a journal out of it."""
         if isinstance(key, Scope):
-            self._database.run(connection, registry.delete(key))
+            if self._database.run(connection, find_session(key)) is not None:
+                self._database.run(connection, registry.delete(key))
         else:
             self._database.run(connection, _drop_shared(key))
         self._database.run(connection, positions.drop(key))

@@ -40,7 +40,7 @@ class Listing:
             return [*behind, *(Scope(owner, id) for id in ids if id is not None)]
 
     def _id_in(self, parts: Parts) -> str | None:
-        """Return whose journal a file is, by its first line; `None` when that is not told, or not what its name says."""
+        """Return whose journal a file is, by its first line; `None` unless that fits its name."""
         number = self._folder.open(parts)
         if number is None:
             return None

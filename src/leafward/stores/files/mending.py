@@ -20,7 +20,6 @@ from leafward.stores.sql.operations import Indexing, find_session
 from leafward.stores.sql.reads import get
 from leafward.stores.sqlite.connection import Database
 
-
 Tell = Callable[[Command[Any], Any, int, Message | None], None]
 """Is told each command that changed something: what it returned, when it ran, and the message that its lines name."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from leafward.core.errors import CorruptStore, StoreError
@@ -62,8 +64,22 @@ class FileRunner(SqliteRunner):
             self._signals.notify(command.scope)
 
     async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        await self.be_current(where)
-        return await super().read(where, operation)
+        found = await self.read_if_current(where, operation)
+        if found is None:
+            await self.be_current(where)
+            found = await self.read_now(operation)
+        return found[0]
+
+    async def read_if_current(self, where: Scope | Owner, operation: Operation[T]) -> tuple[T] | None:
+        """Run an operation if the index holds all that it may look at; it is not begun otherwise."""
+        return await self._readers.run(lambda connection: self._try(connection, where, operation))
+
+    def _try(self, connection: sqlite3.Connection, where: Scope | Owner, operation: Operation[T]) -> tuple[T] | None:
+        return (self._database.run(connection, operation),) if self._is_current(connection, where) else None
+
+    async def read_now(self, operation: Operation[T]) -> tuple[T]:
+        """Run an operation on the index as it is."""
+        return (await self._readers.run(lambda connection: self._database.run(connection, operation)),)
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         await self.be_current(where)
@@ -71,21 +87,30 @@ class FileRunner(SqliteRunner):
 
     async def be_current(self, where: Scope | Owner) -> None:
         """See to it that the index holds all that the journals of a session, or of an owner's sessions, hold now."""
-        owner = where.owner if isinstance(where, Scope) else where
-        keys = (where, owner) if isinstance(where, Scope) else (owner,)
-        if not await self._readers.run(lambda connection: self._are_current(connection, keys)):
-            for key in keys:
-                await self._writer.run(lambda connection, key=key: self._step(connection, key))
-        if isinstance(where, Owner):
-            await self._follow_all(where)
-
-    async def _follow_all(self, owner: Owner) -> None:
-        behind = await self._readers.run(lambda connection: self._listing.behind(connection, owner))
+        if await self._readers.run(lambda connection: self._is_current(connection, where)):
+            return
+        if isinstance(where, Scope):
+            await self._writer.run(lambda connection: self._follow(connection, [where.owner, where]))
+            return
+        await self._writer.run(lambda connection: self._follow(connection, [where]))
+        behind = await self._readers.run(lambda connection: self._listing.behind(connection, where))
         for place in range(0, len(behind), AT_ONCE):
             if place:
                 _log.info("the index has %d of %d journals of one user", place, len(behind))
             some = behind[place : place + AT_ONCE]
             await self._writer.run(lambda connection, some=some: self._follow_some(connection, some))
+
+    def _is_current(self, connection: sqlite3.Connection, where: Scope | Owner) -> bool:
+        owner = where.owner if isinstance(where, Scope) else where
+        if not self._following.is_current(connection, owner):
+            return False
+        if isinstance(where, Scope):
+            return self._following.is_current(connection, where)
+        return not self._listing.behind(connection, where)
+
+    def _follow(self, connection: sqlite3.Connection, keys: Sequence[Scope | Owner]) -> None:
+        for key in keys:
+            self._step(connection, key)
 
     def _follow_some(self, connection: sqlite3.Connection, scopes: list[Scope]) -> None:
         for scope in scopes:
@@ -94,9 +119,6 @@ class FileRunner(SqliteRunner):
             except StoreError as error:
                 # The others are not to be kept from their reader; this one's reader is told the same.
                 _log.error("a session is left out of what was asked for: %s", error)
-
-    def _are_current(self, connection: sqlite3.Connection, keys: tuple[Scope | Owner, ...]) -> bool:
-        return all(self._following.is_current(connection, key) for key in keys)
 
     def _step(self, connection: sqlite3.Connection, key: Scope | Owner) -> Position | None:
         """Bring the index up to a journal, all or nothing."""
@@ -132,14 +154,14 @@ class FileRunner(SqliteRunner):
             does = self._as_restore(connection, command, at)
         before = connection.total_changes
         beside = run(connection, neighbour(does))
-        result = run(connection, leases.fenced(does, self._indexing, fence), at)
-        if connection.total_changes == before:
-            return result
+        result: Any = run(connection, leases.fenced(does, self._indexing, fence), at)
         if isinstance(does, c.Remove):
+            # Also a journal that holds nothing which could be read.
             self._remove(connection, does.scope)
-        else:
+        elif connection.total_changes > before:
             self._write_down(connection, does, result, at, position, beside, command)
         if isinstance(command, c.Split):
+            # Its own lines were added before: what continues a session comes before its end.
             _refuse_damaged(source, command.source)
             ending = c.End(command.source, copying.SPLIT)
             run(connection, ending.operation(self._indexing), at)
@@ -196,6 +218,10 @@ class FileRunner(SqliteRunner):
             raise
         return begun
 
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        """Wake those who listen whenever another process has committed."""
+        return self._watcher.watching()
+
     async def erase(self, scope: Scope) -> ErasureReport:
         report = await super().erase(scope)
         left = [one for one in report.not_reached if one not in erase.ELSEWHERE]
@@ -231,5 +257,3 @@ def _refuse_damaged(position: Position | None, scope: Scope) -> None:
             f"{reason}; what is whole can be read. To write to session {scope.session_id!r} again, "
             "have what is lost left out with `await store.repair(session_id, user_id=…, agent_id=…)`",
         )
-
-

@@ -8,125 +8,167 @@ import sqlite3
 import sys
 import threading
 import warnings
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
-from leafward.core.errors import ConfigurationError, CorruptStore
-from leafward.core.ids import Owner, Scope
-from leafward.core.query import Query
-from leafward.core.ranking import SearchResult
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, SearchFilter, check_options
+from leafward.core.errors import ConfigurationError
+from leafward.core.ids import Scope
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.files import names
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.opening import DirectoryLock, clear_unfinished, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
-from leafward.stores.files.running import FileRunner
-from leafward.stores.files.writing import Journals
+from leafward.stores.files.serving import Serving
+from leafward.stores.files.writing import named
 from leafward.stores.guard import Guard
-from leafward.stores.leases import Fence, Slot
-from leafward.stores.registry import ErasureReport
-from leafward.stores.signals import Signals
-from leafward.stores.sql import reads
-from leafward.stores.sql.commands import Command
-from leafward.stores.sql.operations import Operation
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.sqlite import forking
-from leafward.stores.sqlite.connection import Database, FileReplaced, guarded
+from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.mounts import IN_MEMORY, kind_of, refuse_network
-from leafward.stores.sqlite.parts import Parts
 from leafward.stores.urls import without_secrets
 
-T = TypeVar("T")
+_Opened = tuple[Folder, DirectoryLock, Database, sqlite3.Connection]
 
 
-class Engine:
-    """One opened index, and what works on it."""
+class FileStore(SqlStore):
+    """Sessions in a directory: a journal for each, which is the truth, and an index made from them.
 
-    def __init__(
-        self,
-        database: Database,
-        connection: sqlite3.Connection,
-        folder: Folder,
-        guard: Guard,
-        lock: DirectoryLock,
-        signals: Signals,
-    ) -> None:
-        self.database = database
-        journals = Journals(database, folder)
-        self.parts = Parts(database, guard, lock, connection, journals)
-        self.runner = FileRunner(self.parts, signals, folder, journals)
-        self.parts.start()
+    Any number of processes of one machine share it.
+    """
 
-
-class Serving:
-    """Runs everything on the index of the moment; one that was removed or is damaged is replaced, and the call goes on."""
-
-    def __init__(self, folder: Folder, guard: Guard, lock: DirectoryLock, connection: sqlite3.Connection, database: Database) -> None:
-        self._folder = folder
+    def __init__(self, opened: _Opened, guard: Guard, durability: str, max_message_bytes: int) -> None:
+        self._folder, self._lock, database, connection = opened
         self._guard = guard
-        self._lock = lock
-        self.signals = Signals()
-        self.engine = Engine(database, connection, folder, guard, lock, self.signals)
-        self._renewing = asyncio.Lock()
+        self._durability = durability
+        self._runner = Serving(self._folder, guard, self._lock, database, connection)
+        super().__init__(self._runner, max_message_bytes)
+        self._closing: Future[None] | None = None
+        forking.remember(self)
 
-    async def _run(self, call: Callable[[FileRunner], Awaitable[T]]) -> T:
-        engine = self.engine
+    def durability(self) -> Durability:
+        """Tell what a finished write survives; `"process"` when that was asked for, or on a file system in memory."""
+        lasting = self._durability == "power" and kind_of(self._folder.path) not in IN_MEMORY
+        return "power" if lasting else "process"
+
+    async def settle(self) -> None:
+        """Return once the search index holds every message and nothing of a cleared session is left in the tables."""
+        self._guard.check()
+        await self._runner.engine.parts.writer.settle()
+
+    async def damage(self) -> list[str]:
+        """Tell what is damaged in the journals that were read so far: file, line and reason.
+
+        Such a session can be read, without what is lost, but not written to until it is repaired.
+        """
+        return await self._runner.damage()
+
+    async def repair(self, session_id: str, *, user_id: str | None = None, agent_id: str = "default") -> RepairReport:
+        """Write the damaged journal of a session anew without what is lost, and keep the old one beside it.
+
+        The journal that all sessions of the user share is repaired as well when it is damaged.
+        """
+        return await self._runner.repair(Scope.of(session_id, user_id=user_id, agent_id=agent_id))
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of the directory; every call returns when that is done."""
+        self._guard.check_process()
+        if self._closing is None:
+            self._guard.closed = True
+            self._runner.signals.notify_all()
+            closer = ThreadPoolExecutor(1, thread_name_prefix="leafward closer")
+            self._closing = closer.submit(guarded, self._runner.engine.database, self._shut)
+            closer.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(self._closing))
+
+    def _shut(self) -> None:
+        self._runner.engine.parts.shut()
+        self._lock.close()
+        self._folder.close()
+        forking.forget(self)
+
+    def before_fork(self) -> None:
+        """Wait until no thread is inside SQLite, but not for ever: somebody else may hold the file."""
+        self._runner.engine.parts.pause()
+
+    def after_fork(self) -> None:
+        """Go on, in the parent."""
+        self._runner.engine.parts.resume()
+
+    def drop(self) -> None:
+        """Close what a forked child inherited."""
+        self._runner.engine.parts.drop()
+        # Or a parent killed while writing would leave the directory locked by this child.
+        self._lock.close()
+        self._folder.close()
+
+    def __del__(self) -> None:
+        if not self._guard.closed:
+            self._guard.closed = True
+            warnings.warn(f"{self._guard.what} was not closed", ResourceWarning, source=self, stacklevel=1)
+            if not sys.is_finalizing():
+                threading.Thread(target=self._shut, daemon=True).start()
+
+
+async def open_files(
+    url: str, *, durability: str = "power", max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+) -> FileStore:
+    """Open `file:///relative/dir` or `file:////absolute/dir`, making the directory when it is missing."""
+    check_options(durability, max_message_bytes)
+    guard = Guard(f"the store {url}")
+    path = _path(url)
+    opening = guard.loop.run_in_executor(None, _prepare, path, durability)
+    try:
+        opened = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_abandon)
+        raise
+    return FileStore(opened, guard, durability, max_message_bytes)
+
+
+def _path(url: str) -> str:
+    path = url.removeprefix("file:///")
+    if path == url or not path or "\0" in path or not _is_text(path):
+        raise ConfigurationError(
+            f"{without_secrets(url)!r} names no directory: write file:///relative/dir or file:////absolute/dir"
+        )
+    # Resolved once: below it no link is followed.
+    return os.path.realpath(path)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _prepare(path: str, durability: str) -> _Opened:
+    refuse_network(path)
+    with named(path):
+        folder = Folder(path, synced=durability == "power")
         try:
-            return await call(engine.runner)
-        except (FileReplaced, CorruptStore) as error:
-            if isinstance(error, CorruptStore) and error.where != engine.database.path:
-                raise
-            await self._renew(engine, unusable=isinstance(error, CorruptStore))
-        return await call(self.engine.runner)
+            lock = DirectoryLock(folder.shown((names.LOCK,)))
+        except BaseException:
+            folder.close()
+            raise
+        try:
+            database = index_of(folder)
+            with lock:
+                clear_unfinished(folder)
+                return folder, lock, database, guarded(database, lambda: open_index(database))
+        except BaseException:
+            lock.close()
+            folder.close()
+            raise
 
-    async def _renew(self, lost: Engine, *, unusable: bool) -> None:
-        async with self._renewing:
-            self._guard.check()
-            if self.engine is lost:
-                loop = self._guard.loop
-                self.engine = await loop.run_in_executor(None, self._open_again, lost, unusable)
-                # Those who wait for changes go over to the new one, and let go of this.
-                self.signals.notify_all()
-                await loop.run_in_executor(None, lost.parts.shut)
 
-    def _open_again(self, lost: Engine, unusable: bool) -> Engine:
-        database = index_of(self._folder)
-        with self._lock:
-            # Unless another process has replaced it already.
-            connection = guarded(database, lambda: open_index(database, unusable=unusable and lost.database.is_there()))
-        return Engine(database, connection, self._folder, self._guard, self._lock, self.signals)
+def _abandon(opening: asyncio.Future[_Opened]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        threading.Thread(target=_let_go, args=opening.result()).start()
 
-    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
-        return await self._run(lambda runner: runner.write(command, fence))
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        # An operation runs once: what can fail for want of an index is done before it begins.
-        await self._run(lambda runner: runner.be_current(where))
-        return await self.engine.runner.read_current(operation)
-
-    async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
-        return await self._run(lambda runner: runner.search(where, query, only, limit))
-
-    async def wait(self, scope: Scope, version: int) -> None:
-        async with self.signals.listening(scope) as changed:
-            while True:
-                engine = self.engine
-                async with engine.runner.watching():
-                    while self.engine is engine:
-                        if await self.read(scope, reads.version(scope)) != version:
-                            return
-                        await changed.wait()
-                        changed.clear()
-
-    async def erase(self, scope: Scope) -> ErasureReport:
-        return await self._run(lambda runner: runner.erase(scope))
-
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await self._run(lambda runner: runner.take(slot, holder, ttl))
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await self._run(lambda runner: runner.renew(slot, holder, ttl))
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await self._run(lambda runner: runner.leave(slot, holder))
+def _let_go(folder: Folder, lock: DirectoryLock, database: Database, connection: sqlite3.Connection) -> None:
+    with lock:
+        connection.close()
+    lock.close()
+    folder.close()

@@ -31,11 +31,18 @@ _GONE = (
     redis.RedisClusterException,
     redis.TryAgainError,
 )
-_UNSENT = (
+_UNDONE = (
     *(redis.BusyLoadingError, redis.MaxConnectionsError, MasterNotFoundError),
     *(redis.ClusterError, redis.RedisClusterException, redis.TryAgainError),
 )
-_REFUSED = (redis.AuthenticationError, redis.AuthorizationError)
+_KEPT_OUT = (redis.AuthenticationError, redis.AuthorizationError)
+
+
+class _Unsent(Exception):
+    """There was no connection to send anything on."""
+
+    def __init__(self, reason: Exception) -> None:
+        self.reason = reason
 
 
 class Reply(NamedTuple):
@@ -85,13 +92,15 @@ class Calls:
                 told = (b"1" if in_doubt else b"",) if changes else ()
                 try:
                     return Reply(await self._once(script, keys, (*told, *args)), in_doubt)
-                except _GONE as error:
-                    in_doubt = in_doubt or (changes and not _is_unsent(error))
-                    patience = DOUBT_S if in_doubt else PATIENCE_S
-                    if isinstance(error, _REFUSED) or time.monotonic() - began > patience:
-                        raise OutcomeUnknown(self.where) if in_doubt else explain(error, self.where) from error
-                except redis.RedisError as error:
-                    raise explain(error, self.where) from error
+                except _Unsent as unsent:
+                    error = unsent.reason
+                except _GONE as gone:
+                    error, in_doubt = gone, in_doubt or (changes and not _was_refused(gone))
+                except redis.RedisError as refused:
+                    raise explain(refused, self.where) from refused
+                patience = DOUBT_S if in_doubt else PATIENCE_S
+                if isinstance(error, _KEPT_OUT) or time.monotonic() - began > patience:
+                    raise OutcomeUnknown(self.where) if in_doubt else explain(error, self.where) from error
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 0.5)
 
@@ -109,9 +118,24 @@ class Calls:
 
     async def _once(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
         try:
-            return await self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+            return await self._send("EVALSHA", script.sha, len(keys), *keys, *args)
         except redis.NoScriptError:
-            return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+            return await self._send("EVAL", script.text, len(keys), *keys, *args)
+
+    async def _send(self, name: str, *args: bytes | int) -> Any:
+        if isinstance(self.client, RedisCluster):
+            return await self.client.execute_command(name, *args)
+        # Step by step, to know whether the server can have got it.
+        pool: Any = self.client.connection_pool
+        try:
+            connection = await pool.get_connection()
+        except _GONE as error:
+            raise _Unsent(error) from error
+        try:
+            await connection.send_command(name, *args)
+            return await connection.read_response()
+        finally:
+            await pool.release(connection)
 
     async def rewrite(self) -> None:
         """Have the server write its append-only file anew, in the background."""
@@ -130,12 +154,12 @@ def servers(client: Any) -> list[Any]:
     return client.get_primaries() if isinstance(client, RedisCluster) else [client]
 
 
-def _is_unsent(error: BaseException) -> bool:
-    """Whether the server cannot have got it: there was no connection, or it said so."""
-    if isinstance(error, _UNSENT) or str(error).startswith("Timeout connecting"):
-        return True
+def _was_refused(error: BaseException) -> bool:
+    """Whether no server can have done it: there was no connection, or it said so."""
     chain = (error, error.__cause__, error.__context__)
-    return any(isinstance(one, (ConnectionRefusedError, socket.gaierror)) for one in chain)
+    return isinstance(error, _UNDONE) or any(
+        isinstance(one, (ConnectionRefusedError, socket.gaierror)) for one in chain
+    )
 
 
 def explain(error: Exception, where: str) -> LeafwardError:

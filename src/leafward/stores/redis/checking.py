@@ -127,11 +127,15 @@ def refusal(error: Exception, where: str) -> LeafwardError:
             f"{where} shows a certificate that cannot be verified: give client= with its authority"
         )
     if any(isinstance(one, ssl.SSLError) for one in chain):
-        return ConfigurationError(f"{where} does not speak TLS there: write redis://, or give its TLS port")
+        return ConfigurationError(f"{where} does not speak TLS as we do: write redis:// if it speaks none")
     if "cluster mode is not enabled" in text.lower() or "cluster support disabled" in text.lower():
         return ConfigurationError(f"{where} is no cluster: write redis:// with one host")
     if isinstance(error, MasterNotFoundError):
         return StoreError(f"{where} cannot be reached: no sentinel there knows a master of that name that is up")
-    if text.startswith("Connection closed by server"):
-        return StoreError(f"{where} closed the connection at once: if it speaks TLS, write rediss://")
+    if isinstance(error, redis.TimeoutError) and where.startswith("rediss:"):
+        return StoreError(
+            f"{where} cannot be reached: nothing answers in TLS; if the server speaks none, write redis://"
+        )
+    if "Connection closed" in text or "Connection reset" in text:
+        return StoreError(f"{where} cannot be reached: it ends the connection; if it speaks TLS, write rediss://")
     return explain(error, where)

@@ -81,17 +81,18 @@ for _, one in ipairs(writes) do
 end
 for _, one in ipairs(writes) do
     if not one.checks then
-        if one.listed then redis.call('ZREM', one.recent, string.sub(one.listed, 1, 16) .. one.session) end
-        if one.new == '' then
-            redis.call('UNLINK', one.list, one.mark)
-            redis.call('HDEL', one.infos, one.session)
-        else
+        -- First what a server without memory refuses: once a script has written, Redis lets it go on.
+        if one.new ~= '' then
             redis.call('RPUSH', one.list, one.batch)
             redis.call('SET', one.mark, one.new .. ':' .. nonce)
-            if one.session ~= '' then
-                redis.call('HSET', one.infos, one.session, one.at .. one.info)
-                redis.call('ZADD', one.recent, 0, one.at .. one.session)
-            end
+        else
+            redis.call('UNLINK', one.list, one.mark)
+            redis.call('HDEL', one.infos, one.session)
+        end
+        if one.listed then redis.call('ZREM', one.recent, string.sub(one.listed, 1, 16) .. one.session) end
+        if one.new ~= '' and one.session ~= '' then
+            redis.call('HSET', one.infos, one.session, one.at .. one.info)
+            redis.call('ZADD', one.recent, 0, one.at .. one.session)
         end
     end
 end

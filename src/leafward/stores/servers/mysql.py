@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, Durability, Weight, check_options
@@ -21,6 +23,8 @@ from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
 CONNECT_S = 10
+ANSWER_S = 120
+"""How long an answer is waited for, before the connection counts as lost."""
 LONGEST_LOCK_S = 60
 
 BEGIN_WRITING = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
@@ -91,24 +95,27 @@ class MysqlServer(Server):
         self._prefix = prefix
         self._pool = pool
         self._ours = ours
+        # A pool that was given may have cursors of another kind.
+        self._cursor = import_module("asyncmy.cursors").Cursor
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Any]:
-        connection = await self._pool.acquire()
+        async with asyncio.timeout(CONNECT_S):
+            connection = await self._pool.acquire()
         try:
             yield connection
-        except BaseException as error:
-            # Whatever was going on, it is over; and nothing of it is to be found by the next one.
-            if not isinstance(error, LeafwardError):
-                connection.close()
+        except asyncio.CancelledError:
+            # It may be waiting for an answer that never comes.
+            connection.close()
             raise
         finally:
+            # One that is in a transaction still is thrown away.
             self._pool.release(connection)
 
     async def _ask(self, connection: Any, text: str, parameters: Sequence[Any] = ()) -> list[tuple[list[Any], int]]:
         """Run statements that are sent together, and return rows and the new row's number for each."""
         answers: list[tuple[list[Any], int]] = []
-        async with connection.cursor() as cursor:
+        async with connection.cursor(self._cursor) as cursor:
             await cursor.execute(text, parameters or None)
             while True:
                 answers.append((list(await cursor.fetchall()) if cursor.description else [], cursor.lastrowid))
@@ -135,7 +142,7 @@ class MysqlServer(Server):
     async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
         if parameters:
             rendered = self.dialect.render(statement, writing=True)
-            async with connection.cursor() as cursor:
+            async with connection.cursor(self._cursor) as cursor:
                 await cursor.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
 
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
@@ -163,7 +170,7 @@ class MysqlServer(Server):
             *ids,
             len(rows),
         ]
-        async with connection.cursor() as cursor:
+        async with connection.cursor(self._cursor) as cursor:
             await cursor.execute(self.dialect.named(";".join(statements)), parameters)
             weights: Any = ()
             moved = 0
@@ -197,8 +204,9 @@ class MysqlServer(Server):
             ((version, read_only, innodb, flush, packet, database),) = (await self._ask(connection, SETTINGS))[0][0]
             if database is None:
                 raise ConfigurationError(f"the URL of {self.where} names no database: write mysql://…/name")
-            if read_only or innodb:
-                raise ConfigurationError(f"{self.where} takes no writes (a read replica?): give its primary's URL")
+            if read_only not in (0, "OFF") or innodb:
+                raise _takes_no_writes(self.where)
+            _check_pool(connection)
             if packet < max_message_bytes + 65536:
                 raise ConfigurationError(
                     f"{self.where} takes packets of {packet:,} bytes, and messages may have {max_message_bytes:,}: "
@@ -226,7 +234,8 @@ class MysqlServer(Server):
                 await setup.note_steps(self, connection)
             await setup.note_analyzer(self, connection)
         finally:
-            await self._ask(connection, "SELECT RELEASE_LOCK(%s)", (lock,))
+            if connection.connected:
+                await self._ask(connection, "SELECT RELEASE_LOCK(%s)", (lock,))
 
     async def _make(self, connection: Any, statement: str) -> None:
         # Definitions are no part of a transaction here: a step that was killed is taken up where it ended.
@@ -253,6 +262,15 @@ def _number(error: Exception) -> int | None:
     return number if isinstance(number, int) else None
 
 
+def _takes_no_writes(where: str) -> ConfigurationError:
+    return ConfigurationError(f"{where} takes no writes (a read replica, or set read-only): give its primary's URL")
+
+
+def _check_pool(connection: Any) -> None:
+    if not connection.get_autocommit() or connection._charset != "utf8mb4":
+        raise ConfigurationError("the pool given as client= must be made with autocommit=True and charset='utf8mb4'")
+
+
 def explain(error: Exception, where: str) -> LeafwardError:
     """Say in our words what went wrong, and what to do, without secrets."""
     if isinstance(error, LeafwardError):
@@ -263,7 +281,7 @@ def explain(error: Exception, where: str) -> LeafwardError:
     if number == 1049:
         return ConfigurationError(f"there is no such database on {where}: create it, or check its name in the URL")
     if number in _READ_ONLY:
-        return ConfigurationError(f"{where} takes no writes (a read replica?): give its primary's URL")
+        return _takes_no_writes(where)
     if number in _DENIED:
         return ConfigurationError(f"the user may not do this on {where} ({error.args[-1]}): grant it what it needs")
     if number in _FULL:
@@ -300,7 +318,8 @@ async def open_mysql(
     try:
         pool = client
         if pool is None:
-            pool = await asyncmy.create_pool(minsize=1, maxsize=MOST_CONNECTIONS, **_arguments(url))
+            async with asyncio.timeout(CONNECT_S):
+                pool = await asyncmy.create_pool(minsize=1, maxsize=MOST_CONNECTIONS, **_arguments(url))
         server = MysqlServer(pool, where, prefix, ours=client is None)
         try:
             await server.prepare(max_message_bytes)
@@ -312,26 +331,33 @@ async def open_mysql(
     return ServerStore(server, f"the store {where}", max_message_bytes)
 
 
-def _arguments(url: str) -> dict[str, Any]:
+def _parts(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        port = parts.port or 3306
+        return None if parts.port == 0 else parts
     except ValueError:
-        raise ConfigurationError(
-            f"{without_secrets(url)!r} is no URL of a server: write mysql://user@host/name"
-        ) from None
+        # The error quotes what it took for the port, which may be a part of the password.
+        return None
+
+
+def _arguments(url: str) -> dict[str, Any]:
+    parts = _parts(url)
+    if parts is None:
+        raise ConfigurationError(f"{without_secrets(url)!r} is no URL of a server: write mysql://user@host/name")
     if parts.query or parts.fragment:
         raise ConfigurationError(
             "a mysql:// URL takes no parameters: for other settings give client=, a pool of asyncmy's"
         )
     return {
         "host": parts.hostname or "127.0.0.1",
-        "port": port,
+        "port": parts.port or 3306,
         "user": unquote(parts.username or ""),
-        "password": unquote(parts.password or ""),
+        # As bytes, because the driver knows only Latin letters.
+        "password": unquote(parts.password or "").encode(),
         "db": unquote(parts.path.removeprefix("/")) or None,
         "charset": "utf8mb4",
         "autocommit": True,
         "connect_timeout": CONNECT_S,
+        "read_timeout": ANSWER_S,
         "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     }

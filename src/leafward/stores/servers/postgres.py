@@ -23,6 +23,8 @@ from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
 CONNECT_S = 10.0
+ANSWER_S = 120.0
+"""How long an answer is waited for, before the connection counts as lost."""
 
 # Everything is decided on the session as this statement first saw it: when another writer came between, the row it
 # moved is not the row that was seen, and nothing is written.
@@ -55,7 +57,7 @@ NOT_HELD = "SELECT 1"
 
 HAS_META = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
 SETTINGS = """
-    SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'),
+    SELECT current_setting('transaction_read_only'), current_setting('fsync'), current_setting('full_page_writes'),
         current_setting('synchronous_commit'), current_schema(), current_setting('server_encoding')"""
 
 
@@ -79,23 +81,26 @@ class PostgresServer(Server):
         connection = await self._pool.acquire(timeout=CONNECT_S)
         try:
             yield connection
+        except asyncio.CancelledError:
+            # It may be waiting for an answer that never comes.
+            if _is_alive(connection):
+                connection.terminate()
+            raise
         finally:
-            if connection.is_in_transaction():
+            if _is_alive(connection) and connection.is_in_transaction():
                 connection.terminate()
             await self._pool.release(connection)
 
     async def begin(self, connection: Any, *, writing: bool) -> None:
         await connection.execute(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-            if writing
-            else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            "BEGIN ISOLATION LEVEL READ COMMITTED" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         )
 
     async def commit(self, connection: Any) -> None:
         await connection.execute("COMMIT")
 
     async def rollback(self, connection: Any) -> None:
-        if not connection.is_closed():
+        if _is_alive(connection):
             await connection.execute("ROLLBACK")
 
     async def execute(
@@ -155,9 +160,9 @@ class PostgresServer(Server):
     async def prepare(self) -> None:
         """Make or check the tables, one process at a time."""
         async with self.connection() as connection:
-            replica, fsync, pages, commit, schema, encoding = (await connection.fetch(SETTINGS))[0]
-            if replica:
-                raise ConfigurationError(f"{self.where} is a read replica: give the URL of its primary")
+            read_only, fsync, pages, commit, schema, encoding = (await connection.fetch(SETTINGS))[0]
+            if read_only == "on":
+                raise _takes_no_writes(self.where)
             if schema is None:
                 raise ConfigurationError(f"the user has no schema to make tables in on {self.where}: set search_path")
             if encoding != "UTF8":
@@ -183,9 +188,8 @@ class PostgresServer(Server):
                 await setup.note_steps(self, connection)
             await setup.note_analyzer(self, connection)
             await connection.execute("COMMIT")
-        except BaseException:
-            if not connection.is_closed():
-                await connection.execute("ROLLBACK")
+        except Exception:
+            await self.rollback(connection)
             raise
 
     async def close(self) -> None:
@@ -197,9 +201,21 @@ def _driver() -> Any:
     return import_module("asyncpg")
 
 
+def _is_alive(connection: Any) -> bool:
+    # One that the server ended was taken back by the pool, and then tells nothing more.
+    try:
+        return not connection.is_closed()
+    except import_module("asyncpg").InterfaceError:
+        return False
+
+
 def _errors() -> tuple[type[Exception], ...]:
     asyncpg = _driver()
     return asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError
+
+
+def _takes_no_writes(where: str) -> ConfigurationError:
+    return ConfigurationError(f"{where} takes no writes (a read replica, or set read-only): give its primary's URL")
 
 
 def explain(error: Exception, where: str) -> LeafwardError:
@@ -214,7 +230,7 @@ def explain(error: Exception, where: str) -> LeafwardError:
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return ConfigurationError(f"the user may not do this on {where} ({error}): grant it what it needs")
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        return ConfigurationError(f"{where} takes no writes (a read replica, or set read-only): give its primary's URL")
+        return _takes_no_writes(where)
     if isinstance(error, (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)):
         return StorageFull(where)
     if isinstance(error, asyncpg.TooManyConnectionsError):
@@ -244,20 +260,32 @@ async def open_postgres(
     asyncpg = need_driver("asyncpg", "postgres", url)
     where = without_secrets(url)
     try:
-        pool = client
-        if pool is None:
-            pool = await asyncpg.create_pool(
-                url, min_size=1, max_size=MOST_CONNECTIONS, timeout=CONNECT_S, reset=_leave_as_it_is
-            )
+        pool = await _make_pool(asyncpg, url, where) if client is None else client
         server = PostgresServer(pool, where, prefix, ours=client is None)
         try:
             await server.prepare()
         except BaseException:
             await server.close()
             raise
-    except (*_errors(), ValueError) as error:
+    except _errors() as error:
         raise explain(error, where) from error
     return ServerStore(server, f"the store {where}", max_message_bytes)
+
+
+async def _make_pool(asyncpg: Any, url: str, where: str) -> Any:
+    try:
+        return await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=MOST_CONNECTIONS,
+            timeout=CONNECT_S,
+            command_timeout=ANSWER_S,
+            reset=_leave_as_it_is,
+        )
+    except ValueError:
+        problem = ConfigurationError(f"{where!r} is no URL of a server: write postgresql://user@host/name")
+    # Raised out here, because the driver's words quote the URL, and with it the password.
+    raise problem
 
 
 async def _leave_as_it_is(connection: Any) -> None:

@@ -47,6 +47,10 @@ class _Try(Generic[T]):
         self.name = name
         """By which a repeated write finds itself done; what is the same when done twice needs none."""
         self.begun = False
+        self.in_flight = False
+        """Whether something is sent that writes, and is not answered yet."""
+        self.unsure = False
+        """Whether such a thing was never answered."""
         self.sent: list[T] = []
         """The result of an attempt whose commit was sent and not answered."""
 
@@ -97,8 +101,9 @@ class ServerRunner:
             at = now_micros()
             plain = _below_the_leaf(command)
             if plain is not None:
-                attempt.begun = True
+                attempt.begun = attempt.in_flight = True
                 appended = await self._server.append_quickly(connection, plain, fence, at)
+                attempt.in_flight = False
                 if appended is not None:
                     return cast(T, appended)
             return await self._commit(connection, lambda: leases.fenced(command, WORDS, fence), at, attempt)
@@ -115,12 +120,18 @@ class ServerRunner:
                 await server.rollback(connection)
                 return result
             result = await server.drive(connection, operation(), at, writing=True)
-        except BaseException:
-            await server.rollback(connection)
+        except Exception as error:
+            await self._undo(connection, error)
             raise
         attempt.sent.append(result)
+        attempt.in_flight = True
         await server.commit(connection)
         return result
+
+    async def _undo(self, connection: Any, error: Exception) -> None:
+        # A connection that is lost is not asked for anything more: it might never answer.
+        if not isinstance(error, self._server.errors) or self._server.judge(error) is not Failure.GONE:
+            await self._server.rollback(connection)
 
     async def _is_done(self, connection: Any, at: int, attempt: _Try[Any]) -> bool:
         """Put the name of the write among those done; tell whether it was there, from an attempt that got through."""
@@ -162,9 +173,12 @@ class ServerRunner:
         async def once(connection: Any) -> T:
             await self._server.begin(connection, writing=False)
             try:
-                return await self._server.drive(connection, operation(), now_micros(), writing=False)
-            finally:
-                await self._server.rollback(connection)
+                result = await self._server.drive(connection, operation(), now_micros(), writing=False)
+            except Exception as error:
+                await self._undo(connection, error)
+                raise
+            await self._server.rollback(connection)
+            return result
 
         # In a task of its own: a connection whose query was cancelled would have to be thrown away.
         return await asyncio.shield(self._keep(asyncio.create_task(self._persist(once, _Try[T]()))))
@@ -211,14 +225,16 @@ class ServerRunner:
                 failure = self._server.judge(error)
                 races += failure is Failure.RACE
                 over = time.monotonic() + pause > deadline
+                attempt.unsure |= attempt.in_flight and failure is Failure.GONE
+                attempt.in_flight = False
                 if failure is Failure.FINAL or races > MOST_RACES or (failure is Failure.GONE and over):
                     raise self._told(error, attempt) from error
                 await asyncio.sleep(pause * random.random() if failure is Failure.RACE else pause)  # noqa: S311
                 pause = min(2 * pause, 0.5)
 
     def _told(self, error: Exception, attempt: _Try[Any]) -> LeafwardError:
-        if attempt.begun and self._server.judge(error) is Failure.GONE:
-            return OutcomeUnknown(self._server.where)
+        if attempt.unsure:
+            return OutcomeUnknown(self._server.where, unanswered=True)
         return self._server.explain(error)
 
     async def _to_its_end(self, attempt: _Try[Any], work: Callable[[], Coroutine[Any, Any, T]]) -> T:

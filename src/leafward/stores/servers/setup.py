@@ -15,8 +15,8 @@ DEFAULT_PREFIX = "leafward_"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 COLLATIONS = """
-    SELECT table_name, column_name, collation_name FROM information_schema.columns
-    WHERE table_schema = {schema} AND table_name LIKE ? AND collation_name IS NOT NULL"""
+    SELECT table_name, column_name, coalesce(collation_name, 'default') FROM information_schema.columns
+    WHERE table_schema = {schema} AND table_name LIKE ? AND (collation_name IS NOT NULL OR data_type = 'text')"""
 
 
 def check_prefix(prefix: object) -> str:

@@ -39,8 +39,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             created_at {int} NOT NULL,
             updated_at {int} NOT NULL,
             UNIQUE (owner_no, session_id)
-        ){options}""",
-        "CREATE INDEX {p}session_updated ON {p}session (owner_no, updated_at, session_no)",
+        ){roomy}""",
         """
         CREATE TABLE {p}tree (
             tree_no {serial},

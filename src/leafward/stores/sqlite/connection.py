@@ -80,8 +80,12 @@ class Database:
 
     def check_file(self) -> None:
         """Raise when the file was removed or replaced: what is written to it now would be lost with it."""
-        if self._identity() != self._file:
+        if not self.is_there():
             raise FileReplaced(f"{self.path} was removed or replaced while it was open: close it and open it again")
+
+    def is_there(self) -> bool:
+        """Tell whether the file that was opened is still the one of its name."""
+        return self._identity() == self._file
 
     def _identity(self) -> tuple[int, int] | None:
         try:

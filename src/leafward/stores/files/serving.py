@@ -1,0 +1,143 @@
+"""Serves calls on the index of the moment, and replaces it when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from leafward.core.errors import CorruptStore, StoreError
+from leafward.core.ids import Owner, Scope
+from leafward.core.query import Query
+from leafward.core.ranking import SearchResult
+from leafward.stores.contracts import SearchFilter
+from leafward.stores.files.folder import Folder
+from leafward.stores.files.opening import DirectoryLock, index_of, open_index
+from leafward.stores.files.repairing import RepairReport
+from leafward.stores.files.running import FileRunner
+from leafward.stores.files.writing import Journals
+from leafward.stores.guard import Guard
+from leafward.stores.leases import Fence, Slot
+from leafward.stores.registry import ErasureReport
+from leafward.stores.signals import Signals
+from leafward.stores.sql import reads
+from leafward.stores.sql.commands import Command
+from leafward.stores.sql.operations import Operation
+from leafward.stores.sqlite.connection import Database, FileReplaced, guarded
+from leafward.stores.sqlite.parts import Parts
+
+T = TypeVar("T")
+
+
+class Engine:
+    """One opened index, and what works on it."""
+
+    def __init__(
+        self,
+        database: Database,
+        connection: sqlite3.Connection,
+        folder: Folder,
+        guard: Guard,
+        lock: DirectoryLock,
+        signals: Signals,
+    ) -> None:
+        self.database = database
+        journals = Journals(database, folder)
+        self.parts = Parts(database, guard, lock, connection, journals)
+        self.runner = FileRunner(self.parts, signals, folder, journals)
+        self.parts.start()
+
+
+class Serving:
+    """Runs everything on the index of the moment; when that is removed or damaged, on a new one."""
+
+    def __init__(
+        self, folder: Folder, guard: Guard, lock: DirectoryLock, database: Database, connection: sqlite3.Connection
+    ) -> None:
+        self._folder = folder
+        self._guard = guard
+        self._lock = lock
+        self.signals = Signals()
+        self.engine = Engine(database, connection, folder, guard, lock, self.signals)
+        self._renewing = asyncio.Lock()
+
+    async def _run(self, call: Callable[[FileRunner], Awaitable[T]]) -> T:
+        engine = self.engine
+        try:
+            return await call(engine.runner)
+        except (FileReplaced, CorruptStore) as error:
+            if isinstance(error, CorruptStore) and error.where != engine.database.path:
+                raise
+            await self._renew(engine, unusable=isinstance(error, CorruptStore))
+        return await call(self.engine.runner)
+
+    async def _renew(self, lost: Engine, *, unusable: bool) -> None:
+        async with self._renewing:
+            self._guard.check()
+            if self.engine is lost:
+                loop = self._guard.loop
+                self.engine = await loop.run_in_executor(None, self._open_again, lost, unusable)
+                # Those who wait for changes go over to the new one, and let go of this.
+                self.signals.notify_all()
+                await loop.run_in_executor(None, lost.parts.shut)
+
+    def _open_again(self, lost: Engine, unusable: bool) -> Engine:
+        database = index_of(self._folder)
+        with self._lock:
+            # Unless another process has replaced it already.
+            connection = guarded(database, lambda: open_index(database, unusable=unusable and lost.database.is_there()))
+        return Engine(database, connection, self._folder, self._guard, self._lock, self.signals)
+
+    async def write(self, command: Command[T], fence: Fence | None = None) -> T:
+        return await self._run(lambda runner: runner.write(command, fence))
+
+    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+        engine = self.engine
+        try:
+            found = await engine.runner.read_if_current(where, operation)
+            if found is None:
+                await self._run(lambda runner: runner.be_current(where))
+                engine = self.engine
+                found = await engine.runner.read_now(operation)
+        except CorruptStore as error:
+            if error.where != engine.database.path:
+                raise
+            # An operation runs only once.
+            await self._renew(engine, unusable=True)
+            raise StoreError(
+                f"{error.where} was damaged and is made anew from the journals: repeat the call"
+            ) from error
+        return found[0]
+
+    async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
+        return await self._run(lambda runner: runner.search(where, query, only, limit))
+
+    async def wait(self, scope: Scope, version: int) -> None:
+        async with self.signals.listening(scope) as changed:
+            while True:
+                engine = self.engine
+                async with engine.runner.watching():
+                    while self.engine is engine:
+                        if await self.read(scope, reads.version(scope)) != version:
+                            return
+                        await changed.wait()
+                        changed.clear()
+
+    async def erase(self, scope: Scope) -> ErasureReport:
+        return await self._run(lambda runner: runner.erase(scope))
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        return await self._run(lambda runner: runner.take(slot, holder, ttl))
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        return await self._run(lambda runner: runner.renew(slot, holder, ttl))
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        await self._run(lambda runner: runner.leave(slot, holder))
+
+    async def repair(self, scope: Scope) -> RepairReport:
+        return await self._run(lambda runner: runner.repair(scope))
+
+    async def damage(self) -> list[str]:
+        return await self._run(lambda runner: runner.damage())

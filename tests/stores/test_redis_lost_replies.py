@@ -1,0 +1,174 @@
+"""A connection to Redis that ends anywhere, before or after the server acted, leaves one effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from leafward import OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
+from leafward.core.ids import new_id
+from leafward.stores import Store
+from leafward.stores.redis import calls
+from leafward.stores.redis.urls import read_url
+from tests.stores.proxy import Fault, Proxy
+from tests.stores.redis_store import forget
+from tests.stores.test_servers_lost_replies import DEEDS, World
+
+MOST_PACKETS = 50
+FAULTS = [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.LOSE_REPLY]
+
+
+class _BehindAProxy:
+    @pytest.fixture
+    async def proxy(self, redis_url: str) -> AsyncGenerator[Proxy]:
+        async with Proxy(*read_url(redis_url).hosts[0]) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def prefix(self, redis_url: str):
+        prefix = f"{new_id()}:"
+        yield prefix
+        forget(redis_url, prefix)
+
+    @pytest.fixture
+    async def store(self, redis_url: str, prefix: str, proxy: Proxy) -> AsyncGenerator[Store]:
+        url = f"redis://:{read_url(redis_url).password}@127.0.0.1:{proxy.port}/0"
+        async with open_store(url, key_prefix=prefix) as store:
+            yield store
+            proxy.spare()
+
+    @pytest.fixture
+    async def other(self, redis_url: str, prefix: str) -> AsyncGenerator[Store]:
+        async with open_store(redis_url, key_prefix=prefix) as other:
+            yield other
+
+    @pytest.fixture
+    def world(self, store: Store) -> World:
+        return World(store)  # pyright: ignore[reportArgumentType]  (any store will do)
+
+
+class TestAConnectionThatEnds(_BehindAProxy):
+    @pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
+    @pytest.mark.parametrize("deed", DEEDS)
+    async def test_at_any_packet_of_a_write_leaves_one_effect(
+        self, world: World, proxy: Proxy, deed: str, fault: Fault
+    ) -> None:
+        do, check = DEEDS[deed]
+        for packet in range(1, MOST_PACKETS):
+            await world.begin()
+            proxy.strike(fault, packet=packet)
+            result = await do(world)
+            struck = proxy.struck
+            proxy.spare()
+            await check(world, result)
+            if not struck:
+                assert packet > 1
+                return
+        pytest.fail(f"{deed} takes more than {MOST_PACKETS} packets")
+
+    async def test_when_others_write_before_the_commit_is_repeated_it_is_still_done_once(
+        self, world: World, proxy: Proxy, other: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await world.begin()
+        number = str(world.number)
+
+        async with _others_first(monkeypatch, lambda: SessionManager(other).add_usage(number, 100, 0, 0)):
+            proxy.strike(Fault.LOSE_REPLY)
+            await world.manager.add_usage(number, 7, 3, 0.5)
+
+        assert proxy.struck
+        info = await world.manager.get(number)
+        assert info is not None
+        assert (info.input_tokens, info.output_tokens) == (107, 3)
+
+    async def test_and_was_cut_before_the_server_got_it_is_done_after_what_others_wrote(
+        self, world: World, proxy: Proxy, other: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await world.begin()
+        theirs = Session(other, str(world.number))
+
+        async with _others_first(monkeypatch, lambda: theirs.append_message(user("theirs", id="theirs"))):
+            proxy.strike(Fault.CUT_BEFORE)
+            await world.session.append_message(user("ours", id="ours"))
+
+        assert proxy.struck
+        assert [one.id for one in await theirs.get_history()] == ["m0", "m1", "m2", "theirs", "ours"]
+
+    async def test_when_others_delete_the_session_before_the_commit_is_repeated_the_outcome_is_unknown(
+        self, world: World, proxy: Proxy, other: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await world.begin()
+        number = str(world.number)
+
+        async with _others_first(monkeypatch, lambda: SessionManager(other).delete(number)):
+            proxy.strike(Fault.LOSE_REPLY)
+            with pytest.raises(OutcomeUnknown):
+                await world.manager.add_usage(number, 7, 3, 0.5)
+
+        assert proxy.struck
+        assert await world.manager.get(number) is None
+
+    async def test_while_a_lease_is_taken_gives_the_lease_that_was_given(self, store: Store, proxy: Proxy) -> None:
+        proxy.strike(Fault.LOSE_REPLY)
+
+        async with asyncio.timeout(20), store.leases.acquire("s", ttl=60) as lease:
+            assert proxy.struck
+            session = Session(store, "s").with_lease(lease)
+            await session.append_message(user("held"))
+
+
+class TestAServerThatStaysAway(_BehindAProxy):
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(calls, "PATIENCE_S", 0.3)
+        monkeypatch.setattr(calls, "DOUBT_S", 0.6)
+
+    async def test_after_a_reply_was_lost_leaves_the_outcome_unknown_until_the_call_is_repeated(
+        self, world: World, proxy: Proxy
+    ) -> None:
+        do, check = DEEDS["an append"]
+        await world.begin()
+        proxy.strike(Fault.LOSE_REPLY, b"new", and_then_unreachable=True)
+
+        with pytest.raises(OutcomeUnknown):
+            await asyncio.wait_for(do(world), 20)
+
+        proxy.spare()
+        await check(world, await do(world))
+
+    async def test_from_the_start_is_told_as_an_error_that_nothing_was_written(
+        self, world: World, proxy: Proxy
+    ) -> None:
+        do, check = DEEDS["an append"]
+        await world.begin()
+        proxy.unreachable = True
+        proxy.cut()
+
+        for call in (world.session.get_history, lambda: do(world)):
+            with pytest.raises(StoreError, match="cannot be reached") as caught:
+                await asyncio.wait_for(call(), 20)
+            assert not isinstance(caught.value, OutcomeUnknown)
+
+        proxy.spare()
+        await check(world, await do(world))
+
+
+@asynccontextmanager
+async def _others_first(monkeypatch: pytest.MonkeyPatch, theirs) -> AsyncGenerator[None]:
+    """Let others write between a call that fails and its repetition."""
+    sleep = asyncio.sleep
+    wrote: list[bool] = []
+
+    async def sleep_after_them(seconds: float) -> None:
+        if not wrote:
+            wrote.append(True)
+            await theirs()
+        await sleep(seconds)
+
+    monkeypatch.setattr(calls.asyncio, "sleep", sleep_after_them)
+    yield
+    assert wrote
+    monkeypatch.undo()
