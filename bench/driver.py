@@ -81,12 +81,18 @@ class Bench:
         self._lengths: Counter[int] = Counter()
         self._plan: list[list[tuple[int, list[Any]]]] = []
 
-    async def _take(self, session: int, count: int) -> list[Any]:
+    async def take(self, session: int, count: int) -> list[Any]:
+        """Return the next messages of a session in the library's own type."""
         start = self._lengths[session]
         self._lengths[session] = start + count
         return [await self._driver.prepare(m) for m in traffic.messages(start, start + count, session=session)]
 
-    async def _timed(self, operation: Callable[[], Awaitable[Any]]) -> int:
+    def length(self, session: int) -> int:
+        """Return how many messages a session was given."""
+        return self._lengths[session]
+
+    async def timed(self, operation: Callable[[], Awaitable[Any]]) -> int:
+        """Return the nanoseconds of one call."""
         begin = time.perf_counter_ns()
         await operation()
         return time.perf_counter_ns() - begin
@@ -97,7 +103,7 @@ class Bench:
         end = time.monotonic() + budget
         spent: list[int] = []
         while len(spent) < times and (not spent or time.monotonic() < end):
-            spent.append(await self._timed(operation))
+            spent.append(await self.timed(operation))
         return spent
 
     async def do_open(self, path: str) -> Reply:
@@ -111,24 +117,24 @@ class Bench:
             if found < count:
                 raise AssertionError(f"{found} of {count} messages came back")
 
-        return {"ns": [await self._timed(resume)]}
+        return {"ns": [await self.timed(resume)]}
 
     async def do_fill(self, session: int, upto: int, budget: float) -> Reply:
         end = time.monotonic() + budget
         while self._lengths[session] < upto and time.monotonic() < end:
             count = min(self._driver.fill_batch, upto - self._lengths[session])
-            await self._driver.extend(session, await self._take(session, count))
+            await self._driver.extend(session, await self.take(session, count))
         return {"length": self._lengths[session]}
 
     async def do_append(self, session: int, times: int, budget: float) -> Reply:
-        waiting = iter(await self._take(session, times))
+        waiting = iter(await self.take(session, times))
         spent = await self._repeat(times, budget, lambda: self._driver.append(session, next(waiting)))
         self._lengths[session] -= times - len(spent)
         return {"ns": spent}
 
     async def do_together(self, session: int, tasks: int, each: int) -> Reply:
         """Append to one session from several tasks at once; return the rate."""
-        batches = [await self._take(session, each) for _ in range(tasks)]
+        batches = [await self.take(session, each) for _ in range(tasks)]
 
         async def write(messages: list[Any]) -> None:
             for message in messages:
@@ -167,7 +173,7 @@ class Bench:
 
     async def do_plan(self, tasks: list[list[int]], each: int) -> Reply:
         """Make the messages for `spread`: `each` for every session, one list of sessions per task."""
-        self._plan = [[(s, await self._take(s, each)) for s in sessions] for sessions in tasks]
+        self._plan = [[(s, await self.take(s, each)) for s in sessions] for sessions in tasks]
         return {}
 
     async def do_spread(self, start: float, budget: float) -> Reply:
@@ -214,7 +220,7 @@ class Bench:
         while time.monotonic() < end:
             before = await self._driver.waiting()
             made = [
-                await self._timed(lambda m=m: self._driver.append(session, m)) for m in await self._take(session, 100)
+                await self.timed(lambda m=m: self._driver.append(session, m)) for m in await self.take(session, 100)
             ]
             advance = before + len(made) - await self._driver.waiting()
             if spent and advance <= 0:
@@ -227,8 +233,8 @@ class Bench:
         """Append one message after another until the file `stop` is there; return every wait."""
         spent: list[int] = []
         while not os.path.exists(stop):
-            (message,) = await self._take(session, 1)
-            spent.append(await self._timed(lambda m=message: self._driver.append(session, m)))
+            (message,) = await self.take(session, 1)
+            spent.append(await self.timed(lambda m=message: self._driver.append(session, m)))
         return {"ns": spent}
 
     async def do_call(self, what: str, arguments: dict[str, Any], times: int = 1, budget: float = 3_600) -> Reply:
@@ -254,11 +260,11 @@ class Bench:
         return {}
 
 
-async def _serve(make: Callable[[], Driver], replies: Any) -> None:
-    bench = Bench(make())
+async def _answer(make: Callable[[], Any], replies: Any) -> None:
+    commands = make()
     while line := await asyncio.to_thread(sys.stdin.readline):
         request: dict[str, Any] = json.loads(line)
-        command = getattr(bench, "do_" + request.pop("do"))
+        command = getattr(commands, "do_" + request.pop("do"))
         try:
             reply: Reply = await command(**request)
         except NotImplementedError:
@@ -269,8 +275,13 @@ async def _serve(make: Callable[[], Driver], replies: Any) -> None:
         replies.flush()
 
 
-def serve(make: Callable[[], Driver]) -> None:
-    """Answer requests until stdin ends; what a library prints goes to stderr."""
+def answer(make: Callable[[], Any]) -> None:
+    """Answer requests by the `do_…` methods of what is made, until stdin ends; what a library prints goes to stderr."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as replies:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        asyncio.run(_serve(make, replies))
+        asyncio.run(_answer(make, replies))
+
+
+def serve(make: Callable[[], Driver]) -> None:
+    """Answer requests by one driver."""
+    answer(lambda: Bench(make()))

@@ -30,6 +30,12 @@ class Series:
     def median(self) -> float:
         return statistics.median(ns for spent in self.rounds.values() for ns in spent)
 
+    @property
+    def late(self) -> float:
+        """What 95 of 100 calls stayed within."""
+        ordered = sorted(ns for spent in self.rounds.values() for ns in spent)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+
     def ratio(self, base: Series) -> float:
         """Return how many times `base` this took: the median over rounds of the ratio of their medians."""
         shared = self.rounds.keys() & base.rounds.keys()

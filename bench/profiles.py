@@ -6,6 +6,24 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Backends:
+    """Sizes and repetitions on each backend."""
+
+    sizes: tuple[int, ...] = (100, 10_000)
+    reads: tuple[int, ...] = (1_000, 10_000)
+    rounds: int = 6
+    calls: int = 30
+    read_rounds: int = 5
+    resume_rounds: int = 7
+    tasks: int = 32
+    each: int = 20
+    search_rounds: int = 5
+    owned: int = 20
+    owned_each: int = 1_000
+    handovers: int = 9
+
+
+@dataclass(frozen=True)
 class Profile:
     """Sizes and repetitions of every workload; times are seconds."""
 
@@ -37,6 +55,7 @@ class Profile:
     block_sizes: tuple[int, int]
     erased_size: int
     erasures: int
+    backends: Backends
 
 
 FULL = Profile(
@@ -68,6 +87,7 @@ FULL = Profile(
     block_sizes=(1_000, 10_000),
     erased_size=30_000,
     erasures=3,
+    backends=Backends(),
 )
 
 QUICK = Profile(
@@ -99,4 +119,17 @@ QUICK = Profile(
     block_sizes=(1_000, 2_000),
     erased_size=3_000,
     erasures=2,
+    backends=Backends(
+        sizes=(100, 1_000),
+        reads=(1_000,),
+        rounds=3,
+        calls=10,
+        read_rounds=3,
+        resume_rounds=3,
+        each=5,
+        search_rounds=3,
+        owned=4,
+        owned_each=250,
+        handovers=3,
+    ),
 )

@@ -16,7 +16,8 @@ share the machine's moods. A ratio is the median over the rounds of the ratio of
 medians over all calls. Absolute times change two- or threefold between runs and machines: compare ratios.
 "raw" is Python's `sqlite3` doing one prepared insert and commit (WAL, `synchronous=FULL`) of the same
 bytes, or select + `msgspec` decode. leafward runs with its defaults. Before appends are timed, every store
-is written to until its write-ahead log no longer grows, as in a process that has run for a while.
+is written to until its write-ahead log no longer grows, as in a process that has run for a while. The
+backends have limits of their own and share a process with them, as their tables say.
 """
 
 

@@ -1,8 +1,9 @@
 """Measures leafward beside the raw limit and beside its peers, and writes bench/RESULTS.md.
 
-python bench/run.py                  everything, about a quarter of an hour
+python bench/run.py                  everything, some twenty-five minutes
 python bench/run.py --quick          a look in two to four minutes, printed
 python bench/run.py --only W1,W5     some workloads, printed
+python bench/run.py --only backends  every backend beside its driver, printed
 python bench/run.py --million        a store of 1,000,000 messages, written to bench/MILLION.md
 """
 
@@ -27,11 +28,15 @@ import plot
 import report
 import searching
 import writers
+from backends import workload as backends
+from backends.arena import KINDS, SERVERS, need_servers
 from contenders import HERE, PEERS, ContenderFailed, install
 from profiles import FULL, QUICK
 from setting import Setting
 
 LADDER = frozenset({"W1", "W2", "W3"})
+BACKENDS = {kind.upper(): kind for kind in KINDS}
+ALL_BACKENDS = "BACKENDS"
 OTHERS: dict[str, Callable[[Setting], None]] = {
     "W1C": compacting.appends,
     "W2C": compacting.histories,
@@ -56,7 +61,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE", type=Path, help="write the report here")
     arguments = parser.parse_args()
     arguments.only = frozenset(arguments.only.upper().split(",")) - {""}
-    unknown = arguments.only - LADDER - OTHERS.keys()
+    if ALL_BACKENDS in arguments.only:
+        arguments.only = arguments.only - {ALL_BACKENDS} | BACKENDS.keys()
+    unknown = arguments.only - LADDER - OTHERS.keys() - BACKENDS.keys()
     if unknown:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}")
     if arguments.out is not None and not arguments.out.parent.is_dir():
@@ -78,12 +85,17 @@ def _peers(setting: Setting) -> None:
 
 
 def _measure(setting: Setting, only: frozenset[str]) -> None:
-    wanted = only or LADDER | OTHERS.keys()
+    wanted = only or LADDER | OTHERS.keys() | BACKENDS.keys()
+    kinds = [kind for name, kind in BACKENDS.items() if name in wanted]
+    if not SERVERS.isdisjoint(kinds):
+        need_servers()
     if wanted & LADDER:
         ladder.run(setting, wanted & LADDER)
     for name, workload in OTHERS.items():
         if name in wanted:
             workload(setting)
+    if kinds:
+        backends.run(setting, kinds)
 
 
 def _write(setting: Setting, out: Path, title: str) -> None:

@@ -37,6 +37,41 @@ def _plain(unit: str) -> Callable[[float], str]:
 FLAT = 0.05
 EVEN = 1.25
 
+
+def _on_server(kind: str) -> tuple[Target, ...]:
+    return (
+        Target(
+            kind,
+            "must: append at most 1.3x one call of the driver, at every N",
+            f"{kind} append ratio",
+            _at_most(1.3),
+            times,
+        ),
+        Target(kind, "the same of a batch", f"{kind} batch ratio", _at_most(1.3), times),
+        Target(
+            kind,
+            f"an append at the largest N costs what it costs at 100: at most {EVEN}x",
+            f"{kind} append long over short",
+            _at_most(EVEN),
+            times,
+        ),
+        Target(kind, "an append is one round trip", f"{kind} append trips", _at_most(1), _plain("")),
+        Target(
+            kind, "full history at most 1.15x the driver's, at every N", f"{kind} history ratio", _at_most(1.15), times
+        ),
+        Target(
+            kind, "a history is one round trip per 1,000 messages", f"{kind} history trips", _at_most(1), _plain("")
+        ),
+        Target(
+            kind,
+            "32 sessions at once: at least 0.7x of the driver's rate",
+            f"{kind} at once ratio",
+            _at_least(0.7),
+            times,
+        ),
+    )
+
+
 TARGETS = (
     Target("W1", "must: append at most 1.6x raw", "append ratio", _at_most(1.6), times),
     Target("W1", "aim: append at most 1.3x raw", "append ratio", _at_most(1.3), times),
@@ -151,6 +186,7 @@ TARGETS = (
     ),
     Target("W10", "an erasure holds no append longer than 1 s", "erase longest s", _at_most(1), _plain(" s")),
     Target("W10", "and leaves nothing in the store's files", "erase left", _at_most(0), _plain("")),
+    *(target for kind in ("postgresql", "mysql", "redis") for target in _on_server(kind)),
     Target("1M", "append at most 1.6x raw in the large store", "million append ratio", _at_most(1.6), times),
     Target("1M", f"append at most {EVEN}x of the small store's", "million W1 over small", _at_most(EVEN), times),
     Target(

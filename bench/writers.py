@@ -73,12 +73,14 @@ def _write(setting: Setting, contender: Contender, directory: Path, writers: lis
 
 def _outcome(ended: list[list[float]], start: float, errors: list[str]) -> Outcome:
     done = sum(len(writer) for writer in ended)
+    if not done:
+        return Outcome(0, 0.0, errors, 0.0)
+    rate = done / (max(writer[-1] for writer in ended if writer) - start)
     if not all(ended):
-        return Outcome(done, 0.0, errors, 0.0)
+        return Outcome(done, rate, errors, 0.0)
     first_finish = min(writer[-1] for writer in ended)
     shares = [sum(moment <= first_finish for moment in writer) for writer in ended]
-    last = max(writer[-1] for writer in ended)
-    return Outcome(done, done / (last - start), errors, min(shares) / statistics.mean(shares))
+    return Outcome(done, rate, errors, min(shares) / statistics.mean(shares))
 
 
 def _report(setting: Setting, found: dict[str, dict[str, list[Outcome]]]) -> None:

@@ -31,6 +31,8 @@ BACKENDS = tuple(TITLES)
 SERVERS = ("postgres", "mariadb", "redis")
 _DRIVERS: Mapping[str, str] = {"postgres": "asyncpg", "mariadb": "asyncmy", "redis": "redis.asyncio"}
 PERSISTENT = tuple(name for name in BACKENDS if name != "memory")
+ON_DISK = ("files", "sqlite")
+"""Backends that keep files of their own."""
 _EMBEDDED: Mapping[str, str] = {
     "memory": "memory://{directory.name}-{number}",
     "files": "file://{directory}/{number}",

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from faults.backends import Backend, Place
 from faults.broken import variant
 from faults.ledger import Violation
-from faults.outcome import Control, Outcome
+from faults.outcome import Control, Outcome, caught
 from faults.perform import Writable
 from faults.worker import Say, Worker, error_line
 from leafward import Message, Session, open_store, user
@@ -36,7 +35,7 @@ async def cancel_many(job: Mapping[str, Any], say: Say) -> None:
     """Append and cancel until enough appends were cancelled (in the writer's process)."""
     try:
         async with open_store(job["url"]) as store:
-            session = Session(store, "cancelled")
+            session = Session(store, job["session"])
             await _Canceller(session, variant(job["variant"], session), job["seed"], say).run(job["cancels"])
     except Exception as error:
         say(error_line(error))
@@ -215,48 +214,41 @@ def judge_whole(stored: Stored, expected: list[str], known: list[Violation]) -> 
     return violations
 
 
-def run(*, cancels: int, seed: int, progress: Callable[[str], None], control_cancels: int = 100) -> Outcome:
+def run(backend: Backend, *, cancels: int, seed: int, progress: Say, control_cancels: int = 100) -> Outcome:
     """Cancel `cancels` appends, then run the controls."""
-    started = time.monotonic()
-    outcome = Outcome(
-        "cancel",
-        "A cancelled append is stored or absent, and that is settled when the error arrives; "
-        "one that returned is stored; the next call works.",
-    )
-    account, stored, found = _play(cancels, seed, "honest")
-    progress(f"cancel: {account.cancels} appends cancelled, {len(found)} violations")
-    outcome.violations = [str(violation) for violation in found]
-    outcome.figures = {
-        "appends cancelled": f"{account.cancels:,}",
-        "messages of cancelled appends": f"{len(account.there_at_cancel):,} stored, "
-        f"{len(account.absent_at_cancel):,} absent",
-        "messages of appends that returned": f"{len(account.returned):,}",
-        "messages in the chain after every cancelled append was done again": f"{len(stored.ids):,}",
-    }
-    outcome.controls = [
-        _control("a cancelled write goes on unseen", "writes-after-cancel", control_cancels, seed),
-        _control("a cancelled write is reported as done", "hides-cancel", control_cancels, seed),
-    ]
-    outcome.seconds = time.monotonic() - started
+    with Outcome.of("cancel", backend.name) as outcome:
+        account, stored, found = _play(backend, cancels, seed, "honest")
+        progress(f"{backend.name}: {account.cancels} appends cancelled, {len(found)} violations")
+        outcome.violations = [str(violation) for violation in found]
+        outcome.figures = {
+            "appends cancelled": f"{account.cancels:,}",
+            "messages of cancelled appends": f"{len(account.there_at_cancel):,} stored, "
+            f"{len(account.absent_at_cancel):,} absent",
+            "messages of appends that returned": f"{len(account.returned):,}",
+            "messages in the chain after every cancelled append was done again": f"{len(stored.ids):,}",
+        }
+        outcome.controls = [
+            _control("a cancelled write goes on unseen", backend, "writes-after-cancel", control_cancels, seed),
+            _control("a cancelled write is reported as done", backend, "hides-cancel", control_cancels, seed),
+        ]
     return outcome
 
 
-def _control(name: str, broken: str, cancels: int, seed: int) -> Control:
-    _, _, found = _play(cancels, seed, broken)
-    return Control(name=name, caught=bool(found), detail=f"caught: {found[0]}"[:160] if found else "not caught")
+def _control(name: str, backend: Backend, broken: str, cancels: int, seed: int) -> Control:
+    return caught(name, _play(backend, cancels, seed, broken)[2])
 
 
-def _play(cancels: int, seed: int, broken: str) -> tuple[Account, Stored, list[Violation]]:
-    with TemporaryDirectory(prefix="faults-") as directory, Worker() as worker:
-        url = f"sqlite:///{Path(directory) / 'cancelled.db'}"
-        worker.send({"do": "cancel", "url": url, "cancels": cancels, "seed": seed, "variant": broken})
+def _play(backend: Backend, cancels: int, seed: int, broken: str) -> tuple[Account, Stored, list[Violation]]:
+    place = backend.fresh()
+    with Worker(*backend.modules) as worker:
+        worker.send(place.job("cancel", cancels=cancels, seed=seed, variant=broken))
         account = Account.read(worker.finish(deadline=time.monotonic() + 60 + cancels / 10))
-        return asyncio.run(_judge_and_retry(url, account))
+    return asyncio.run(_judge_and_retry(place, account))
 
 
-async def _judge_and_retry(url: str, account: Account) -> tuple[Account, Stored, list[Violation]]:
-    async with open_store(url) as store:
-        session = Session(store, "cancelled")
+async def _judge_and_retry(place: Place, account: Account) -> tuple[Account, Stored, list[Violation]]:
+    async with open_store(place.url) as store:
+        session = place.session(store)
         stored = await _read(session)
         violations = judge(account, stored)
         if violations:

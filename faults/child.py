@@ -37,7 +37,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         if not name.startswith("--"):
             import_module(name)
-    from faults import cancel, contention, disk_full, kill
+    from faults import cancel, contention, disk_full, fencing, kill
 
     jobs = {
         "kill": kill.write_until_killed,
@@ -45,6 +45,7 @@ def main() -> None:
         "watch": contention.watch,
         "fill": disk_full.fill,
         "cancel": cancel.cancel_many,
+        "hold": fencing.hold_and_write,
     }
     job = _read_job()
     if job is not None:

@@ -1,4 +1,7 @@
-"""Four processes append to one session, a fifth listens: one chain, and each change heard once."""
+"""Four writers append to one session, a fifth party listens: one chain, and each change heard once.
+
+They are processes, but in memory they are tasks.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,39 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from faults.backends import ON_DISK, Backend, Place
 from faults.ledger import Violation
-from faults.outcome import Control, Outcome
+from faults.outcome import Control, Outcome, caught
 from faults.worker import Say, Worker, begin_together, error_line
 from leafward import Session, open_store, user
 
 _WRITERS = 4
 _IDLE_SECONDS = 30.0
 _AFTERMATH_SECONDS = 0.5
+_SMALLEST_SHARE = 1 / 4
+_ENOUGH_TO_SHARE = 60
 
 
-async def append_many(job: Mapping[str, Any], say: Say) -> None:
+async def _wait_for_parent(say: Say) -> None:
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+async def append_many(
+    job: Mapping[str, Any], say: Say, *, begin: Callable[[Say], Awaitable[object]] = _wait_for_parent
+) -> None:
     """Append messages one after the other and say how long each took (in a writer's process)."""
     times: list[tuple[int, int]] = []
     async with open_store(job["url"]) as store:
-        session = Session(store, "shared")
+        session = Session(store, job["session"])
         await session.get_version()
-        say("ready")
-        await asyncio.to_thread(sys.stdin.readline)
+        await begin(say)
         for number in range(job["count"]):
             message = user(f"writer {job['writer']} says {number}", id=f"{job['writer']}-{number}")
             begun = time.monotonic_ns()
@@ -43,6 +53,8 @@ async def append_many(job: Mapping[str, Any], say: Say) -> None:
                 times.append((begun, time.monotonic_ns()))
                 if job["live"]:
                     say(f"a {number}")
+            # In memory nothing is waited for, and other tasks would not get a turn.
+            await asyncio.sleep(0)
     for begun, ended in times:
         say(f"t {begun} {ended}")
 
@@ -51,7 +63,7 @@ async def watch(job: Mapping[str, Any], say: Say) -> None:
     """Listen until all messages were heard and a little longer, then say what came (in its own process)."""
     heard: list[tuple[int, str, list[str]]] = []
     async with open_store(job["url"]) as store:
-        changes = aiter(Session(store, "shared").subscribe(since=0))
+        changes = aiter(Session(store, job["session"]).subscribe(since=0))
         say("ready")
         count = 0
         while True:
@@ -91,25 +103,22 @@ class Scene:
     """How many appends were acknowledged to the first writer when it was killed, if it was."""
 
 
-def run(*, count: int, progress: Callable[[str], None]) -> Outcome:
-    """Let four processes append `count` messages each."""
-    started = time.monotonic()
-    outcome = Outcome(
-        "contention",
-        "Several processes append to one session: one unbroken chain, each writer's order kept, no errors; "
-        "a listener in another process hears each change once, in order.",
-    )
-    scene = _play(count)
-    progress(f"contention: {len(scene.history)} messages by {_WRITERS} processes, {len(scene.errors)} errors")
-    outcome.figures = _figures(scene)
-    outcome.violations = [str(violation) for violation in judge_scene(scene)]
-    survived = _play_with_a_death(count)
-    progress(f"contention: one of {_WRITERS} killed, the others stored {len(survived.history)} messages")
-    outcome.figures["longest wait of the others when one of them is killed"] = _longest_wait(survived)
-    outcome.violations += [f"one killed: {found}" for found in judge_chain(survived.history, survived)]
-    outcome.violations += [f"one killed: {error}" for error in survived.errors]
-    outcome.controls = [*judge_controls(scene), _without_lock(count)]
-    outcome.seconds = time.monotonic() - started
+def run(backend: Backend, *, count: int, progress: Say) -> Outcome:
+    """Let four writers append `count` messages each."""
+    with Outcome.of("contention", backend.name) as outcome:
+        scene = _play(backend, count)
+        progress(f"{backend.name}: {len(scene.history)} messages by {_WRITERS} writers, {len(scene.errors)} errors")
+        outcome.figures = _figures(scene)
+        outcome.violations = [str(violation) for violation in judge_scene(scene)]
+        if backend.name != "memory":
+            survived = _play_with_a_death(backend, count)
+            progress(f"{backend.name}: one of {_WRITERS} killed, {len(survived.history)} messages stored")
+            outcome.figures["longest wait of the others when one of them is killed"] = _longest_wait(survived)
+            outcome.violations += [f"one killed: {found}" for found in judge_chain(survived.history, survived)]
+            outcome.violations += [f"one killed: {error}" for error in survived.errors]
+        outcome.controls = judge_controls(scene)
+        if backend.name in ON_DISK:
+            outcome.controls.append(_without_lock(backend, count))
     return outcome
 
 
@@ -118,6 +127,7 @@ def judge_scene(scene: Scene) -> list[Violation]:
     return [
         *(Violation("no errors", error) for error in scene.errors),
         *judge_chain(scene.history, scene),
+        *judge_shares(scene.history, scene),
         *judge_heard(scene.heard, scene),
     ]
 
@@ -148,6 +158,17 @@ def _counts_allowed(scene: Scene, writer: int) -> tuple[int, ...]:
     return (scene.count,)
 
 
+def judge_shares(history: Sequence[str], scene: Scene) -> list[Violation]:
+    """Check that nobody was starved while all wrote."""
+    together = _while_all_wrote(history)
+    shares = Counter(together)
+    fair = len(together) / scene.writers
+    smallest = min(shares[writer] for writer in range(scene.writers))
+    if fair < _ENOUGH_TO_SHARE or smallest >= fair * _SMALLEST_SHARE:
+        return []
+    return [Violation("nobody is starved", f"{smallest} while all wrote {len(together)}")]
+
+
 def judge_heard(heard: Sequence[Change], scene: Scene) -> list[Violation]:
     """Check that the listener heard exactly the history, once and in order."""
     violations: list[Violation] = []
@@ -168,18 +189,20 @@ def judge_controls(scene: Scene) -> list[Control]:
     middle = len(scene.history) // 2
     history = list(scene.history)
     heard = list(scene.heard)
-    return [
-        Control(
-            name=f"one {thing} {how}",
-            caught=bool(findings),
-            detail=f"caught: {findings[0]}"[:160] if findings else "not caught",
-        )
+    spoiled = [
+        caught(f"one {thing} {how}", findings)
         for how in _SPOIL
         for thing, findings in (
             ("stored message", judge_chain(_SPOIL[how](history, middle), scene)),
             ("heard change", judge_heard(_SPOIL[how](heard, middle), scene)),
         )
     ]
+    return [*spoiled, caught("one writer waits for all others", judge_shares(_starved(history), scene))]
+
+
+def _starved(history: list[str]) -> list[str]:
+    first, *own = [message_id for message_id in history if message_id.startswith("0-")]
+    return [first, *(message_id for message_id in history if not message_id.startswith("0-")), *own]
 
 
 def _drop(items: list[Any], place: int) -> list[Any]:
@@ -201,8 +224,8 @@ _SPOIL: Mapping[str, Callable[[list[Any], int], list[Any]]] = {
 }
 
 
-def _without_lock(count: int) -> Control:
-    scene = _play(count, without_lock=True)
+def _without_lock(backend: Backend, count: int) -> Control:
+    scene = _play(backend, count, without_lock=True)
     figures = _figures(scene)
     detail = "; ".join(f"{name}: {figures[name]}" for name in ("errors", "longest wait", "shares while all wrote"))
     return Control(
@@ -213,55 +236,67 @@ def _without_lock(count: int) -> Control:
     )
 
 
-def _play(count: int, *, without_lock: bool = False) -> Scene:
-    options = ("--without-lock",) if without_lock else ()
-    with TemporaryDirectory(prefix="faults-") as directory, ExitStack() as stack:
-        url = f"sqlite:///{Path(directory) / 'shared.db'}"
-        asyncio.run(_create(url))
+def _play(backend: Backend, count: int, *, without_lock: bool = False) -> Scene:
+    place = backend.fresh()
+    if backend.name == "memory":
+        return asyncio.run(_play_tasks(place, count))
+    options = (*backend.modules, *(("--without-lock",) if without_lock else ()))
+    with ExitStack() as stack:
+        asyncio.run(_create(place))
         workers = [stack.enter_context(Worker(*options)) for _ in range(_WRITERS)]
-        listener = stack.enter_context(Worker())
-        jobs = [*_writing(url, count), {"do": "watch", "url": url, "count": _WRITERS * count}]
+        listener = stack.enter_context(Worker(*backend.modules))
+        jobs = [*_writing(place, count), place.job("watch", count=_WRITERS * count)]
         deadline = _deadline(count)
         begin_together([*workers, listener], jobs, deadline=deadline)
         said = [worker.finish(deadline=deadline) for worker in (*workers, listener)]
-        return asyncio.run(_read(url, said, count))
+        return asyncio.run(_read(place, said, count))
 
 
-def _play_with_a_death(count: int) -> Scene:
+def _play_with_a_death(backend: Backend, count: int) -> Scene:
     """Kill the first writer when a third of its appends are acknowledged; nobody listens."""
-    with TemporaryDirectory(prefix="faults-") as directory, ExitStack() as stack:
-        url = f"sqlite:///{Path(directory) / 'shared.db'}"
-        asyncio.run(_create(url))
-        workers = [stack.enter_context(Worker()) for _ in range(_WRITERS)]
+    place = backend.fresh()
+    with ExitStack() as stack:
+        asyncio.run(_create(place))
+        workers = [stack.enter_context(Worker(*backend.modules)) for _ in range(_WRITERS)]
         deadline = _deadline(count)
-        begin_together(workers, _writing(url, count), deadline=deadline)
+        begin_together(workers, _writing(place, count), deadline=deadline)
         workers[0].wait_for(f"a {count // 3}", deadline=deadline)
         workers[0].kill()
         said = [worker.finish(deadline=deadline) for worker in workers]
         acked = sum(line.startswith("a ") for line in said[0])
-        return replace(asyncio.run(_read(url, [*said, []], count)), killed_after=acked)
+        return replace(asyncio.run(_read(place, [*said, []], count)), killed_after=acked)
 
 
-def _writing(url: str, count: int) -> list[dict[str, Any]]:
-    return [
-        {"do": "append", "url": url, "writer": writer, "count": count, "live": writer == 0}
-        for writer in range(_WRITERS)
-    ]
+async def _play_tasks(place: Place, count: int) -> Scene:
+    said: list[list[str]] = [[] for _ in range(_WRITERS + 1)]
+    barrier = asyncio.Barrier(_WRITERS)
+    await asyncio.gather(
+        *(
+            append_many(job, lines.append, begin=lambda _say: barrier.wait())
+            for job, lines in zip(_writing(place, count), said[:-1], strict=True)
+        ),
+        watch(place.job("watch", count=_WRITERS * count), said[-1].append),
+    )
+    return await _read(place, said, count)
+
+
+def _writing(place: Place, count: int) -> list[dict[str, Any]]:
+    return [place.job("append", writer=writer, count=count, live=writer == 0) for writer in range(_WRITERS)]
 
 
 def _deadline(count: int) -> float:
     return time.monotonic() + 120 + count * _WRITERS / 20
 
 
-async def _create(url: str) -> None:
-    async with open_store(url):
+async def _create(place: Place) -> None:
+    async with open_store(place.url):
         pass
 
 
-async def _read(url: str, said: list[list[str]], count: int) -> Scene:
+async def _read(place: Place, said: list[list[str]], count: int) -> Scene:
     *writers, listener = [[line.split(" ") for line in lines] for lines in said]
-    async with open_store(url) as store:
-        session = Session(store, "shared")
+    async with open_store(place.url) as store:
+        session = place.session(store)
         history = await session.get_history()
         tree = await session.get_tree()
         return Scene(
@@ -288,12 +323,12 @@ def _figures(scene: Scene) -> dict[str, str]:
             "no append succeeded",
         )
     spans = [time for times in scene.times for pair in times for time in pair]
-    together = _while_all_wrote(scene)
+    together = _while_all_wrote(scene.history)
     shares = Counter(together)
     shown = " : ".join(str(shares[writer]) for writer in range(scene.writers))
     runs = [len(list(group)) for _, group in groupby(together)]
     return {
-        "appends": f"{scene.writers} processes × {scene.count:,} to one session",
+        "appends": f"{scene.writers} writers × {scene.count:,} to one session",
         "errors": f"{len(scene.errors)}",
         "appends per second, all together": f"{len(waits) / ((max(spans) - min(spans)) / 1e9):,.0f}",
         "middle wait": f"{waits[len(waits) // 2] / 1e6:.1f} ms",
@@ -301,7 +336,7 @@ def _figures(scene: Scene) -> dict[str, str]:
         "longest wait": _longest_wait(scene),
         "shares while all wrote": shown if together else "they never wrote all at once",
         "longest run by one writer": f"{max(runs, default=scene.count)}",
-        "changes heard by the fifth process": f"{len(scene.heard):,}",
+        "changes heard by the listener": f"{len(scene.heard):,}",
     }
 
 
@@ -310,9 +345,9 @@ def _longest_wait(scene: Scene) -> str:
     return f"{max(waits, default=0) / 1e6:.1f} ms"
 
 
-def _while_all_wrote(scene: Scene) -> list[int]:
+def _while_all_wrote(history: Sequence[str]) -> list[int]:
     """Return who wrote each message between the last writer's first and the first writer's last."""
-    order = [int(message_id.partition("-")[0]) for message_id in scene.history]
+    order = [int(message_id.partition("-")[0]) for message_id in history]
     first = max((order.index(writer) for writer in set(order)), default=0)
     last = min((len(order) - 1 - order[::-1].index(writer) for writer in set(order)), default=-1)
     return order[first : last + 1]

@@ -12,12 +12,11 @@ import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from faults.backends import Backend, Place
 from faults.ledger import Violation
-from faults.outcome import Control, Outcome
+from faults.outcome import Control, Outcome, caught
 from faults.worker import Pool, Say, error_line
 from leafward import Message, Session, StorageFull, open_store, user
 
@@ -58,7 +57,7 @@ async def _fill(job: Mapping[str, Any], say: Say, *, make_room: Callable[[], Non
         make_room()
         store = await open_store(job["url"])
     async with store:
-        session = Session(store, "full")
+        session = Session(store, job["session"])
         refused = [] if refused_to_open else await _append_until_refused(session, job["seed"], say)
         say(f"r {json.dumps([message.id for message in await session.get_history()])}")
         make_room()
@@ -139,44 +138,38 @@ def _differ(expected: list[str], found: list[str]) -> str:
     return f"missing {missing[:3]}, extra {extra[:3]}, {len(found)} instead of {len(expected)}"
 
 
-def run(*, points: int, seed: int, progress: Callable[[str], None]) -> Outcome:
+def run(backend: Backend, *, points: int, seed: int, progress: Say) -> Outcome:
     """Fill a disk at `points` different sizes."""
-    started = time.monotonic()
-    outcome = Outcome(
-        "disk full",
-        "A full disk is reported as StorageFull, nothing acknowledged is lost, nothing refused is stored, "
-        "and the same store goes on once there is room.",
-    )
     rng = random.Random(seed)
     accounts: list[Account] = []
     stored: list[Message] = []
-    with Pool() as pool, TemporaryDirectory(prefix="faults-") as directory:
+    with Outcome.of("disk full", backend.name) as outcome, Pool() as pool:
         for point in range(points):
             limit = round(_SMALLEST * (_LARGEST / _SMALLEST) ** ((point + rng.random()) / points))
-            url = f"sqlite:///{Path(directory) / f'full-{point}.db'}"
-            account = _one_disk(pool, url, limit, seed)
-            stored = asyncio.run(_read(url))
+            place = backend.fresh()
+            account = _one_disk(pool, place, limit, seed)
+            stored = asyncio.run(_read(place))
             found = judge(account, stored, seed)
             # An error names its file; where this run kept it is of no use to a reader.
-            outcome.violations += [f"limit {limit}: {text}".replace(f"{directory}/", "") for text in found]
+            directory = place.url.partition("://")[2].rpartition("/")[0]
+            outcome.violations += [f"limit {limit}: {text}".replace(directory, "") for text in found]
             accounts.append(account)
             if (point + 1) % 10 == 0:
-                progress(f"disk full: {point + 1}/{points} sizes, {len(outcome.violations)} violations")
-    outcome.figures = _figures(accounts)
-    outcome.controls = _controls(accounts[-1], stored, seed)
-    outcome.seconds = time.monotonic() - started
+                progress(f"{backend.name}: {point + 1}/{points} full disks, {len(outcome.violations)} violations")
+        outcome.figures = _figures(accounts)
+        outcome.controls = _controls(accounts[-1], stored, seed)
     return outcome
 
 
-def _one_disk(pool: Pool, url: str, limit: int, seed: int) -> Account:
+def _one_disk(pool: Pool, place: Place, limit: int, seed: int) -> Account:
     with pool.take() as worker:
-        worker.send({"do": "fill", "url": url, "limit": limit, "seed": seed})
+        worker.send(place.job("fill", limit=limit, seed=seed))
         return Account.read(worker.finish(deadline=time.monotonic() + _PATIENCE))
 
 
-async def _read(url: str) -> list[Message]:
-    async with open_store(url) as store:
-        return await Session(store, "full").get_history()
+async def _read(place: Place) -> list[Message]:
+    async with open_store(place.url) as store:
+        return await place.session(store).get_history()
 
 
 def _figures(accounts: list[Account]) -> dict[str, str]:
@@ -194,12 +187,4 @@ def _controls(account: Account, stored: list[Message], seed: int) -> list[Contro
         "one message stored twice": [*stored, stored[-1]],
         "one message with other text": [*stored[:-1], user("other", id=stored[-1].id)] if stored else [],
     }
-    return [
-        Control(
-            name=name,
-            caught=bool(findings),
-            detail=f"caught: {findings[0]}"[:160] if findings else "not caught",
-        )
-        for name, messages in spoiled.items()
-        for findings in (judge(account, messages, seed),)
-    ]
+    return [caught(name, judge(account, messages, seed)) for name, messages in spoiled.items()]

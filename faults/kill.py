@@ -171,9 +171,7 @@ def run_server(backend: Backend, *, kills: int, seed: int, progress: Say, contro
         with open_backend(backend.name, settings=[LOSES[backend.name]]) as careless:
             control = replace(setting, kills=control_kills, seed=seed + 1, stop_at_first=True, weights=APPENDS)
             outcome.controls = [
-                _control(
-                    f"`{LOSES[backend.name]}`", careless, control, expected="nothing acknowledged is lost"
-                )
+                _control(f"`{LOSES[backend.name]}`", careless, control, expected="nothing acknowledged is lost")
             ]
     return outcome
 
@@ -271,9 +269,7 @@ class _Life:
         server.kill()
         self._tally.idle += "d" in worker.heard()
         server.start()
-        r = worker.finish(deadline=deadline)
-        if any(l.startswith('x ') for l in r): print(worker.errors())
-        return r
+        return worker.finish(deadline=deadline)
 
     async def _judge_and_retry(self, ledger: Ledger) -> list[Violation]:
         async with self._reader() as session:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sqlite3
 import sys
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from faults.outcome import Control, Outcome
-from faults.report import scenario, summary
+from faults.report import summary, tables, verdict
 from leafward.core import overlays
 from leafward.core.overlays import Segment, is_summary_id
 from leafward.sessions import compacting
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     chosen: int = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     began = time.monotonic()
-    outcome = Outcome("model", PROMISE)
+    outcome = Outcome("model", "memory and SQLite")
     with ProcessPoolExecutor(len(BACKENDS), mp_context=get_context("spawn")) as pool:
         runs = {name: pool.submit(drive, name, round(options.steps * SHARES[name]), chosen) for name in BACKENDS}
         for name, run in runs.items():
@@ -70,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome.controls += pool.map(control, DEFECTS, [chosen] * len(DEFECTS))
     outcome.seconds = time.monotonic() - began
     command = f"python -m faults.model_run --steps {options.steps} --seed {chosen}"
-    page = "\n".join([_INTRODUCTION, *summary([outcome], command=command, seed=chosen), *scenario(outcome)])
+    versions = [f"SQLite {sqlite3.sqlite_version}"]
+    told = summary(command=command, seed=chosen, versions=versions, result=verdict(outcome))
+    page = "\n".join([_INTRODUCTION, *told, PROMISE, "", *tables([outcome])])
     sys.stdout.write(page)
     if options.record is not None:
         options.record.parent.mkdir(parents=True, exist_ok=True)

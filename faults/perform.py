@@ -27,27 +27,26 @@ def _ignore(_member: int) -> None:
     return None
 
 
-async def perform(session: Writable, op: Op, *, on_member: Callable[[int], None] = _ignore) -> None:
-    """Carry out `op`; `on_member` hears when each member of a crowd is done."""
+async def perform(session: Writable, op: Op, *, on_member: Callable[[int], None] = _ignore) -> object:
+    """Carry out `op` and return what the call returned; `on_member` hears when each member of a crowd is done."""
     if op.kind == "append":
-        await session.append_message(op.messages[0])
-    elif op.kind == "branch":
-        await session.append_message(op.messages[0], parent_id=op.target)
-    elif op.kind == "batch":
-        await session.append_messages(op.messages)
-    elif op.kind == "update":
-        await session.update_message(op.messages[0])
-    elif op.kind == "delete":
-        await session.delete_messages(op.targets)
-    elif op.kind == "checkout":
-        await session.checkout(op.target)
-    else:
+        return await session.append_message(op.messages[0])
+    if op.kind == "branch":
+        return await session.append_message(op.messages[0], parent_id=op.target)
+    if op.kind == "batch":
+        return await session.append_messages(op.messages)
+    if op.kind == "update":
+        return await session.update_message(op.messages[0])
+    if op.kind == "delete":
+        return await session.delete_messages(op.targets)
+    if op.kind == "checkout":
+        return await session.checkout(op.target)
 
-        async def member(number: int, wire: Wire) -> None:
-            await session.append_message(wire)
-            on_member(number)
+    async def member(number: int, wire: Wire) -> None:
+        await session.append_message(wire)
+        on_member(number)
 
-        await asyncio.gather(*(member(number, wire) for number, wire in enumerate(op.messages)))
+    return await asyncio.gather(*(member(number, wire) for number, wire in enumerate(op.messages)))
 
 
 async def observe(session: Session, *, words: Iterable[str] = ()) -> Observed:

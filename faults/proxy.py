@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 Fault = Literal["request lost", "request torn", "reply not awaited", "reply lost", "reply torn"]
@@ -16,15 +16,15 @@ _CHUNK = 1 << 16
 class Proxy:
     """Passes bytes on until a fault is due; each fault ends its connection.
 
-        async with Proxy(url) as proxy:
-            proxy.arm("reply lost", after=2)    # the third request from now is carried out, and never answered
-            await open_store(proxy.url)
+    async with Proxy(url) as proxy:
+        proxy.arm("reply lost", after=2)    # the third request from now is carried out, and never answered
+        await open_store(proxy.url)
     """
 
     def __init__(self, url: str) -> None:
         self._target = urlsplit(url)
         self._armed: tuple[Fault, int] | None = None
-        self._links: set[_Link] = set()
+        self._links: dict[_Link, asyncio.Task[Any] | None] = {}
         self._server: asyncio.Server | None = None
         self.is_away = False
         """Whether new connections are refused."""
@@ -69,8 +69,9 @@ class Proxy:
         self._server.close()
         self.cut_all()
         await self._server.wait_closed()
-        while self._links:
-            await asyncio.sleep(0)
+        passing = [task for task in self._links.values() if task is not None]
+        if passing:
+            await asyncio.wait(passing)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_away:
@@ -78,11 +79,11 @@ class Proxy:
             return
         there = await asyncio.open_connection(self._target.hostname, self._target.port)
         link = _Link(self, (reader, writer), there)
-        self._links.add(link)
+        self._links[link] = asyncio.current_task()
         try:
             await link.run()
         finally:
-            self._links.discard(link)
+            del self._links[link]
 
 
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

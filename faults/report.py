@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from faults.outcome import Control, Outcome
+from faults.backends import TITLES
+from faults.outcome import PROMISES, Control, Outcome
 
 _INTRODUCTION = """\
 # Reliability
@@ -24,72 +24,99 @@ _LIMITS = """\
 ## What this does not show
 
 - SIGKILL ends a process, not the machine: the page cache survives it. A power cut is not simulated here; for
-  that the promise rests on `synchronous=FULL`, which `store.durability()` reports.
+  that the promise rests on the settings that `store.durability()` reports.
 - `RLIMIT_FSIZE` limits the size of each file. A disk that fills up as a whole, or fails with an I/O error,
   may act otherwise.
-- The moments of kills and cancels depend on timing: a seed repeats the plan of a run, not its exact moments.
+- The proxy ends every connection on which it loses something. A connection that stays open and silent is not tried.
+- Servers run alone on this machine, without replicas: a failover is not tried here.
+- The moments of kills, stops, losses and cancels depend on timing: a seed repeats the plan of a run, not its exact
+  moments.
 """
 
 
-def render(outcomes: Sequence[Outcome], *, command: str, seed: int) -> str:
-    """Return the page for a run."""
-    return "\n".join(
-        [
-            _INTRODUCTION,
-            *summary(outcomes, command=command, seed=seed),
-            *(line for outcome in outcomes for line in scenario(outcome)),
-            _LIMITS,
-        ]
-    )
+def render(outcomes: Sequence[Outcome], *, command: str, seed: int, versions: Mapping[str, str]) -> str:
+    """Return the page for a run; `versions` are those of the backends, by name."""
+    backends = [name for name in TITLES if any(outcome.backend == name for outcome in outcomes)]
+    lines = [
+        _INTRODUCTION,
+        *summary(command=command, seed=seed, versions=versions.values()),
+        *_overview(outcomes, backends),
+        *_promises(outcomes),
+    ]
+    for name in backends:
+        lines += [f"## {TITLES[name]}", "", *tables([outcome for outcome in outcomes if outcome.backend == name])]
+    return "\n".join([*lines, _LIMITS])
 
 
-def summary(outcomes: Sequence[Outcome], *, command: str, seed: int) -> list[str]:
-    """Return the table that says how a run was made and how it ended."""
-    versions = (version("leafward"), platform.python_version(), sqlite3.sqlite_version)
+def summary(*, command: str, seed: int, versions: Iterable[str], result: str | None = None) -> list[str]:
+    """Return the table that says how a run was made, and how it ended."""
+    every = (f"leafward {version('leafward')}", f"Python {platform.python_version()}", *versions)
     return [
         "| | |",
         "|---|---|",
         f"| command | `{command}` |",
         f"| seed | {seed} |",
         f"| date | {datetime.now(UTC):%Y-%m-%d} |",
-        "| versions | leafward {}, Python {}, SQLite {} |".format(*versions),
+        f"| versions | {', '.join(dict.fromkeys(filter(None, every)))} |",
         f"| machine | {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs |",
-        f"| result | {'; '.join(f'{outcome.name}: {_verdict(outcome)}' for outcome in outcomes)} |",
+        *([] if result is None else [f"| result | {result} |"]),
         "",
     ]
 
 
-def _verdict(outcome: Outcome) -> str:
+def _overview(outcomes: Sequence[Outcome], backends: Sequence[str]) -> list[str]:
+    verdicts = {(outcome.name, outcome.backend): verdict(outcome) for outcome in outcomes}
+    names = [name for name in PROMISES if any(outcome.name == name for outcome in outcomes)]
+    return [
+        f"| | {' | '.join(TITLES[backend] for backend in backends)} |",
+        f"|---|{'---|' * len(backends)}",
+        *(f"| {name} | {' | '.join(verdicts.get((name, backend), '') for backend in backends)} |" for name in names),
+        "",
+    ]
+
+
+def _promises(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield "What is promised:"
+    yield ""
+    names = {outcome.name for outcome in outcomes}
+    yield from (f"- **{name}**: {promise}" for name, promise in PROMISES.items() if name in names)
+    yield ""
+
+
+def verdict(outcome: Outcome) -> str:
+    """Return in a few words how a scenario ended."""
     if outcome.violations:
         return f"**{len(outcome.violations)} broken promises**"
     return "kept" if outcome.passed else "**a control was not caught**"
 
 
-def scenario(outcome: Outcome) -> list[str]:
-    """Return what a page says of one scenario."""
-    return [
-        f"## {outcome.name.capitalize()}",
-        "",
-        outcome.promise,
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| {_cell(name)} | {_cell(value)} |" for name, value in outcome.figures.items()),
-        f"| broken promises | {len(outcome.violations)} |",
-        f"| time, controls included | {outcome.seconds:.0f} s |",
-        "",
-        *(f"- broken: {violation}" for violation in outcome.violations[:20]),
-        *([""] if outcome.violations else []),
-        "| control | must be caught | what happened |",
-        "|---|---|---|",
-        *(_control(control) for control in outcome.controls),
-        "",
-    ]
+def tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield what scenarios did and found, what was wrong, and what became of their controls."""
+    yield "| scenario | what | found |"
+    yield "|---|---|---|"
+    for outcome in outcomes:
+        yield from _figures(outcome)
+    yield ""
+    broken = [f"- broken, {outcome.name}: {_cell(text)}" for outcome in outcomes for text in outcome.violations[:20]]
+    yield from [*broken, ""] if broken else []
+    yield "| scenario | control | must be caught | what happened |"
+    yield "|---|---|---|---|"
+    yield from (_control(outcome.name, control) for outcome in outcomes for control in outcome.controls)
+    yield ""
 
 
-def _control(control: Control) -> str:
+def _figures(outcome: Outcome) -> Iterator[str]:
+    rows = outcome.figures | {
+        "broken promises": str(len(outcome.violations)),
+        "time, controls included": f"{outcome.seconds:.0f} s",
+    }
+    for number, (name, value) in enumerate(rows.items()):
+        yield f"| {'' if number else outcome.name} | {_cell(name)} | {_cell(value)} |"
+
+
+def _control(scenario: str, control: Control) -> str:
     must = "yes" if control.must_fail else "no, for comparison"
-    return f"| {_cell(control.name)} | {must} | {_cell(control.detail)} |"
+    return f"| {scenario} | {_cell(control.name)} | {must} | {_cell(control.detail)} |"
 
 
 def _cell(text: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -116,6 +116,14 @@ class Worker:
             return [*self.said, error_line(error)]
         return self.said
 
+    def stop(self) -> None:
+        """Let the child do nothing, and know nothing of it, until `go_on`."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a stopped child go on."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """End the child's process group with SIGKILL and reap it; what it said stays readable."""
         if self._stdout.closed:
@@ -143,6 +151,17 @@ class Worker:
         *lines, self._rest = (self._rest + data).split(b"\n")
         self.said.extend(line.decode() for line in lines)
         self._lines.extend(line.decode() for line in lines)
+
+
+def wait_for_any(workers: Iterable[Worker], *, deadline: float) -> None:
+    """Return when one of them has said more, or ended.
+
+    Raises:
+        TimeoutError: all were silent until `deadline`.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0 or not select.select([worker._fd for worker in workers if not worker._ended], [], [], left)[0]:
+        raise TimeoutError
 
 
 class Pool:

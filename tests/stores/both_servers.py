@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,8 +29,6 @@ class Kind(ABC):
     """A kind of database server."""
 
     name: str
-    open_transactions: str
-    """How many transactions are open, but the one that asks."""
     connections: str
     """The numbers of the connections of this user, but the one that asks."""
     end_connection: str
@@ -37,12 +38,32 @@ class Kind(ABC):
         """Run statements on a connection of its own and return the rows of the last."""
 
     @abstractmethod
+    async def is_idle(self, url: str, prefix: str) -> bool:
+        """Whether no transaction is open that touched our tables."""
+
+    async def until_idle(self, url: str, prefix: str) -> None:
+        """Return once no transaction is open; a server takes a moment to see that a connection has ended."""
+        for _ in range(1000):
+            if await self.is_idle(url, prefix):
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail("a transaction was left open")
+
+    @abstractmethod
     async def pool(self, url: str, **options: Any) -> Any:
         """Make a pool of the driver's."""
 
     @abstractmethod
     def lent(self, store: ServerStore) -> int:
         """How many connections of the store's pool are in use."""
+
+    async def until_none_is_lent(self, store: ServerStore) -> None:
+        """Return once all connections are back; words may just be cut in the background."""
+        for _ in range(1000):
+            if self.lent(store) == 0:
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail("a connection did not come back")
 
     async def end_connections(self, url: str) -> int:
         """End every other connection of this user, and tell how many there were."""
@@ -61,9 +82,6 @@ class Kind(ABC):
 
 class PostgresKind(Kind):
     name = "postgres"
-    open_transactions = """
-        SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"""
     connections = """
         SELECT pid FROM pg_stat_activity
         WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()"""
@@ -77,6 +95,9 @@ class PostgresKind(Kind):
             await connection.close()
         return [tuple(row) for row in rows[-1]]
 
+    async def is_idle(self, url: str, prefix: str) -> bool:
+        return not await self.ask(url, f"{self.connections} AND xact_start IS NOT NULL")
+
     async def pool(self, url: str, **options: Any) -> Any:
         return await asyncpg.create_pool(url, min_size=1, **options)
 
@@ -87,8 +108,6 @@ class PostgresKind(Kind):
 
 class MySQLKind(Kind):
     name = "mysql"
-    open_transactions = """
-        SELECT count(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id NOT IN (0, CONNECTION_ID())"""
     connections = """
         SELECT id FROM information_schema.processlist
         WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1) AND id <> CONNECTION_ID()"""
@@ -102,6 +121,15 @@ class MySQLKind(Kind):
                 await cursor.execute(statement)
                 rows = list(await cursor.fetchall()) if cursor.description else []
         return rows
+
+    async def is_idle(self, url: str, prefix: str) -> bool:
+        # Which transactions are open is told to administrators only; but a row that one holds is not to be had.
+        tables = [table for table in await self.tables(url, prefix) if table.endswith(("session", "done", "lease"))]
+        try:
+            await self.ask(url, "BEGIN", *(f"SELECT 1 FROM {table} FOR UPDATE NOWAIT" for table in tables))
+        except asyncmy.errors.OperationalError:
+            return False
+        return True
 
     async def pool(self, url: str, **options: Any) -> Any:
         return await asyncmy.create_pool(minsize=1, **{**_arguments(url), **options})
@@ -168,9 +196,14 @@ class OnPrivateServers(OnBothServers):
     """Runs each test on servers that may be killed; one of each kind serves all tests of a class."""
 
     @pytest.fixture(scope="class", params=KINDS)
-    def private(self, request: pytest.FixtureRequest) -> Iterator[Server]:
-        maker = {"postgres": "private_postgres", "mysql": "private_mariadb"}[request.param]
-        with request.getfixturevalue(maker)() as server:
+    @classmethod
+    def private(
+        cls,
+        request: pytest.FixtureRequest,
+        private_postgres: Callable[[], Server],
+        private_mariadb: Callable[[], Server],
+    ) -> Iterator[Server]:
+        with {"postgres": private_postgres, "mysql": private_mariadb}[request.param]() as server:
             yield server
 
     @pytest.fixture
@@ -182,6 +215,39 @@ class OnPrivateServers(OnBothServers):
         yield private.url
         if not private.is_running:
             private.start()
+
+
+async def run_writers(url: str, prefix: str, session_id: str, *, processes: int, messages: int) -> None:
+    """Let processes `p0`, `p1`, … append messages `p0 0`, `p0 1`, … to one session.
+
+    All open the store at once, and then all begin to append at once.
+    """
+    writers = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.stores.server_child", url, prefix, session_id, f"p{n}", str(messages)),
+            cwd=Path(__file__).parent.parent.parent,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        for n in range(processes)
+    ]
+    await asyncio.gather(*map(_until_waiting, writers))
+    for writer in writers:
+        _tell(writer)
+    await asyncio.gather(*map(_until_waiting, writers))
+    said = await asyncio.gather(*(writer.communicate(b"go\n") for writer in writers))
+    assert [errors.decode() for _, errors in said] == [""] * processes
+
+
+async def _until_waiting(writer: asyncio.subprocess.Process) -> None:
+    assert writer.stdout is not None
+    await writer.stdout.readline()
+
+
+def _tell(writer: asyncio.subprocess.Process) -> None:
+    assert writer.stdin is not None
+    writer.stdin.write(b"go\n")
 
 
 @asynccontextmanager

@@ -35,24 +35,34 @@ class Proxy:
         self._serving: set[asyncio.Task[None]] = set()
         self._fault: Fault | None = None
         self._matches: Callable[[bytes], bool] = bool
+        self._and_then_unreachable = False
         self._left = 0
         self.unreachable = False
         """Whether new connections are ended at once, without a word."""
         self.silent = False
         """Whether new connections are taken and never answered."""
-        self.struck = False
-        """Whether the fault that was asked for has happened."""
+        self._struck = asyncio.Event()
 
     @property
     def port(self) -> int:
         assert self._server is not None
         return self._server.sockets[0].getsockname()[1]
 
+    @property
+    def struck(self) -> bool:
+        """Whether the fault that was asked for has happened."""
+        return self._struck.is_set()
+
+    async def wait_until_struck(self) -> None:
+        """Return once the fault that was asked for has happened."""
+        await self._struck.wait()
+
     def strike(
         self, fault: Fault, pattern: bytes = b"", *, packet: int = 1, and_then_unreachable: bool = False
     ) -> None:
         """Let one fault happen, to the n-th packet from now that holds these bytes."""
-        self._fault, self._left, self.struck = fault, packet, False
+        self._fault, self._left = fault, packet
+        self._struck.clear()
         self._matches = lambda data: pattern in data
         self._and_then_unreachable = and_then_unreachable
 
@@ -73,7 +83,8 @@ class Proxy:
         self._left -= 1
         if self._left:
             return None
-        fault, self._fault, self.struck = self._fault, None, True
+        fault, self._fault = self._fault, None
+        self._struck.set()
         self.unreachable = self.unreachable or self._and_then_unreachable
         return fault
 
@@ -135,14 +146,14 @@ class _Link:
                 writer.transport.abort()
 
     async def run(self) -> None:
-        there, back = asyncio.ensure_future(self._there()), asyncio.ensure_future(self._back())
+        both = {asyncio.ensure_future(self._there()), asyncio.ensure_future(self._back())}
         try:
-            await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.cut()
-            await asyncio.wait({there, back})
-            for task in (there, back):
-                task.exception()
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
 
     async def _there(self) -> None:
         reader, (_, server) = self._near[0], self._far

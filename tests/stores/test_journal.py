@@ -42,7 +42,9 @@ def messages(draw: st.DrawFn) -> Message:
         st.just({"type": "tool-look", "toolCallId": "c2", "state": "output-available", "input": 1, "output": [1.5]}),
         st.just({"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}),
     )
-    extra = draw(st.sampled_from([{}, {"metadata": {"n": 1e300, "x": None}}, {"name": "Ann"}, {"zzz": [2**63]}]))
+    extra: dict[str, Any] = draw(
+        st.sampled_from([{}, {"metadata": {"n": 1e300, "x": None}}, {"name": "Ann"}, {"zzz": [2**63]}])
+    )
     role = draw(st.sampled_from(["user", "assistant", "tool", "Developer", "ß"]))
     return Message(role, draw(st.lists(part, max_size=3)), id=draw(ids), **extra)
 

@@ -8,17 +8,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
 
 import leafward
 from leafward import ConfigurationError, LeaseBusy, LeaseLost, OutcomeUnknown, Session, StoreError, open_store, user
-from leafward.stores import Lease, Slot, Store, TableLeases
+from leafward.stores import Lease, LeaseTable, Slot, Store, TableLeases
 from leafward.stores.sql import operations
 from leafward.stores.sqlite import SqliteStore
 from leafward.testing.leases import queued
 from tests.sessions.dict_storage import DictStorage
+
+T = TypeVar("T")
 
 
 class Table:
@@ -27,11 +30,14 @@ class Table:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.fails: dict[str, list[Exception]] = {}
+        self.delays: list[float] = []
         self._changed = asyncio.Event()
         self._queue: list[str] = []
         self._token = 0
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        if self.delays:
+            await asyncio.sleep(self.delays.pop(0))
         if holder not in self._queue:
             self._queue.append(holder)
             self._token += self._queue[0] == holder
@@ -160,6 +166,23 @@ async def test_a_hundred_who_wait_ask_little_and_are_served_in_turn(table: Table
     assert table.asked["take"] <= 301
 
 
+async def test_those_of_one_process_are_served_as_they_came_also_where_a_later_call_may_end_first(table: Table) -> None:
+    leases = TableLeases(table)
+    served: list[int] = []
+
+    async def wait(number: int) -> None:
+        async with leases.acquire("s"):
+            served.append(number)
+
+    async with leases.acquire("s"):
+        table.delays = [0.05, 0.02, 0.0]
+        waiting = [asyncio.ensure_future(wait(n)) for n in range(3)]
+        await table.reached("take", 4)
+    await asyncio.gather(*waiting)
+
+    assert served == [0, 1, 2]
+
+
 async def test_slots_that_nobody_uses_are_forgotten(table: Table) -> None:
     leases = TableLeases(table)
 
@@ -180,6 +203,44 @@ def path(tmp_path: Path) -> Path:
 async def store(path: Path) -> AsyncGenerator[Store]:
     async with open_store(f"sqlite:///{path}") as store:
         yield store
+
+
+class Deaf:
+    """A store's table behind a line on which every first answer is lost."""
+
+    def __init__(self, table: LeaseTable) -> None:
+        self._table = table
+        self._heard: set[tuple[str, str]] = set()
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        return self._hear("take", holder, await self._table.take(slot, holder, ttl))
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        return await self._table.renew(slot, holder, ttl)
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        self._hear("leave", holder, await self._table.leave(slot, holder))
+
+    def _hear(self, what: str, holder: str, answer: T) -> T:
+        if (what, holder) not in self._heard:
+            self._heard.add((what, holder))
+            raise OutcomeUnknown("the server")
+        return answer
+
+
+async def test_a_lease_whose_answer_was_lost_is_had_at_once(store: Store) -> None:
+    assert isinstance(store.leases, TableLeases)
+    leases = TableLeases(Deaf(store.leases._table))
+    tokens: list[int] = []
+
+    for _ in range(3):
+        async with leases.acquire("s", wait=0) as lease:
+            tokens.append(lease.token)
+            await Session(store, "s").with_lease(lease).append_message(user("held"))
+            with pytest.raises(LeaseBusy):
+                await leases.acquire("s", wait=0)
+
+    assert tokens == sorted(set(tokens))
 
 
 async def test_waiting_for_another_process_writes_nothing(store: Store, path: Path) -> None:

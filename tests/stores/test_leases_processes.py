@@ -20,7 +20,9 @@ from leafward.stores import Lease, Store
 from leafward.stores.sqlite import SqliteStore
 
 PATIENCE = 60
-ROUNDS = 12
+ROUNDS = 8
+THINKING = 0.02
+"""Seconds that a turn takes; long enough that two who do not wait for each other meet."""
 SHORT = 1.5
 """Seconds that the lease of one who is stopped lasts: renewed after a third of it, which is after it was stopped."""
 
@@ -37,6 +39,9 @@ class Worker:
         self._name = f"{os.getpid()}"
         self._waiting: asyncio.Future[Lease] | None = None
         self._lease: Lease | None = None
+
+    async def greet(self) -> str:
+        return "ready"
 
     async def acquire(self, ttl: str) -> str:
         self._lease = await self._store.leases.acquire("s", ttl=float(ttl))
@@ -73,6 +78,7 @@ class Worker:
     async def _work(self) -> None:
         self._note("begin")
         await Session(self._store, "s").append_message(user(self._name))
+        await asyncio.sleep(THINKING)
         self._note("end")
 
     async def write(self, text: str) -> str:
@@ -97,6 +103,7 @@ async def work(directory: str) -> None:
     async with open_store(f"sqlite:///{directory}/chat.db") as store:
         worker = Worker(store, Path(directory) / "ledger")
         commands: dict[str, Callable[..., Awaitable[str]]] = {
+            "greet": worker.greet,
             "acquire": worker.acquire,
             "queue": worker.queue,
             "serve": worker.serve,
@@ -146,6 +153,7 @@ async def started(directory: Path) -> AsyncGenerator[Child]:
         await asyncio.create_subprocess_exec(sys.executable, __file__, str(directory), stdin=pipe, stdout=pipe)
     )
     try:
+        assert await child("greet") == "ready"
         yield child
     finally:
         await child.end()

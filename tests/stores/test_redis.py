@@ -10,6 +10,8 @@ import pytest
 from leafward import open_store
 from leafward.core.ids import new_id
 from leafward.stores import Store
+from leafward.stores.replicated.journals import NOTHING
+from leafward.stores.replicated.replica import Replica
 from leafward.testing import (
     ChangeContract,
     CompactionContract,
@@ -28,20 +30,7 @@ from leafward.testing.durable import Reopen
 from tests.stores.redis_store import forget
 
 
-class _OnRedis(
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-):
+class _OnAServer:
     @pytest.fixture
     async def prefix(self, url: str) -> AsyncGenerator[str]:
         prefix = f"{new_id()}:"
@@ -63,6 +52,24 @@ class _OnRedis(
             yield reopen
 
 
+class _OnRedis(
+    _OnAServer,
+    MessageContract,
+    TreeContract,
+    SearchContract,
+    ChangeContract,
+    CompactionContract,
+    ContextContract,
+    ScopeContract,
+    RegistryContract,
+    StoreContract,
+    DurableContextContract,
+    DurableContract,
+    LeaseContract,
+):
+    """All that is promised."""
+
+
 class TestRedis(_OnRedis):
     @pytest.fixture
     def url(self, redis_url: str) -> str:
@@ -73,3 +80,10 @@ class TestRedisCluster(_OnRedis):
     @pytest.fixture
     def url(self, redis_cluster_url: str) -> str:
         return redis_cluster_url
+
+
+class TestAJournalThatIsWrittenAnewEachTime(_OnAServer, DurableContract, DurableContextContract):
+    @pytest.fixture
+    def url(self, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setattr(Replica, "is_outgrown", lambda self, journal: self.marks[journal] != NOTHING)
+        return redis_url

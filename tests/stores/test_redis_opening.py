@@ -162,7 +162,10 @@ class TestUrls:
         )
 
     def test_a_password_is_not_in_what_is_said_of_it(self) -> None:
-        assert SECRET not in read_url(f"redis://bob:{SECRET}@host/3").where
+        address = read_url(f"redis://bob:{SECRET}@host/3")
+
+        assert SECRET not in address.where
+        assert SECRET not in repr(address)
 
 
 class TestAGivenClient:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from leafward import OutcomeUnknown, Session, SessionManager, StoreError, user
-from leafward.stores.servers import running
+from leafward import OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
+from leafward.stores.servers import mysql, postgres, running
 from leafward.stores.servers.store import ServerStore
 from tests.stores.both_servers import OnBothServers, elsewhere, opened
 from tests.stores.proxy import Fault, Proxy
@@ -211,6 +211,12 @@ DEEDS = {
     "a summary": Deed(_summarise, _summarised),
 }
 
+STRIKES = [
+    *((deed, fault) for deed in DEEDS for fault in (Fault.CUT_BEFORE, Fault.LOSE_REPLY)),
+    # The server may still be at work when the call is repeated.
+    *((deed, Fault.CUT_AFTER) for deed in ("an append", "a session's first append", "usage", "a fork")),
+]
+
 
 class BehindAProxy(OnBothServers):
     @pytest.fixture
@@ -227,8 +233,7 @@ class BehindAProxy(OnBothServers):
 
 
 class TestAConnectionThatEnds(BehindAProxy):
-    @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.LOSE_REPLY], ids=lambda one: one.name)
-    @pytest.mark.parametrize("deed", DEEDS)
+    @pytest.mark.parametrize(("deed", "fault"), STRIKES, ids=lambda one: getattr(one, "name", one))
     async def test_at_any_packet_of_a_write_leaves_one_effect(
         self, world: World, proxy: Proxy, deed: str, fault: Fault
     ) -> None:
@@ -292,3 +297,37 @@ class TestAServerThatStaysAway(BehindAProxy):
 
         proxy.spare()
         await _appended(world, await _append(world))
+
+
+class TestAServerThatFallsSilent(BehindAProxy):
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(running, "PATIENCE_S", 0.3)
+        for driver in (postgres, mysql):
+            monkeypatch.setattr(driver, "CONNECT_S", 0.5)
+            monkeypatch.setattr(driver, "ANSWER_S", 0.5)
+
+    @pytest.mark.parametrize("deed", ["an append", "an update", "a session's first append"])
+    async def test_on_one_connection_is_not_waited_for_for_ever(self, world: World, proxy: Proxy, deed: str) -> None:
+        do, check = DEEDS[deed]
+        for packet in (1, 2, 3):
+            await world.begin()
+            proxy.strike(Fault.SILENCE, packet=packet)
+            await check(world, await asyncio.wait_for(do(world), 20))
+            proxy.spare()
+
+    async def test_for_good_leaves_the_outcome_unknown(self, world: World, proxy: Proxy) -> None:
+        await world.begin()
+        proxy.strike(Fault.SILENCE, b"new")
+        proxy.silent = True
+
+        with pytest.raises(OutcomeUnknown):
+            await asyncio.wait_for(_append(world), 20)
+
+        proxy.spare()
+        await _appended(world, await _append(world))
+
+    async def test_is_told_when_it_is_opened(self, url: str, proxy: Proxy) -> None:
+        proxy.silent = True
+        with pytest.raises(StoreError, match="cannot be reached"):
+            await asyncio.wait_for(open_store(elsewhere(url, port=proxy.port)), 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 
-from leafward.core.errors import MessageNotFound
+from leafward.core.errors import LeaseLost, MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message
 from leafward.core.skills import find_unloaded, holds_unloading
@@ -20,7 +20,9 @@ async def reclaim_unloaded(
     """Hide the texts of skills that a stored call unloaded: such a call is often stored after it ran."""
     if not any(holds_unloading(message) for message in messages):
         return
-    with suppress(MessageNotFound):  # Stored, and deleted since by somebody else.
+    # Stored all the same: deleted since by somebody else, or the lease was lost since, and the write is not to be told
+    # that nothing was written.
+    with suppress(MessageNotFound, LeaseLost):
         found = find_unloaded(await storage.path(scope, messages[-1].id), count)
         if found:
             await storage.reclaim(scope, found)

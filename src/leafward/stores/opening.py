@@ -60,8 +60,9 @@ def open_store(url: str, **options: Any) -> Opening:
 
     `memory://` keeps sessions in this process, `memory://name` shares them inside it; `sqlite:///relative.db` and
     `sqlite:////absolute.db` keep them in a file; `file:///relative/dir` and `file:////absolute/dir` keep a journal for
-    each session that a person can read. Options: `durability` (`"power"`, the default, or `"process"`),
-    `max_message_bytes`, `table_prefix` (SQLite).
+    each session that a person can read; `redis://`, `rediss://`, `redis+cluster://host1,host2` and
+    `redis+sentinel://host1,host2/<master>` keep them on a server. Options: `durability` (`"power"`, the
+    default, or `"process"`), `max_message_bytes`, `table_prefix` (SQLite), `key_prefix` and `client` (Redis).
 
     Raises:
         ConfigurationError: an unknown scheme or option; it is a `ValueError` and names the known ones.

@@ -12,7 +12,7 @@ _VALUES = re.compile(r"([?&][^=&#]*=)[^&#]*")
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL, or what was meant as one, without what stands before an `@`, and parameters without their values."""
+    """Return a URL, or what was meant as one, without what stands before an `@` and without parameters' values."""
     before, at, after = url.rpartition("@")
     if "?" in before and at:
         # The @ may be a part of a password, given as a parameter.

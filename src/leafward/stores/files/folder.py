@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Generator, Iterator
@@ -15,6 +16,7 @@ Parts = tuple[str, ...]
 """The names from the root down to a file or directory."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -50,10 +52,12 @@ class Folder:
 
     def stamp(self, parts: Parts) -> Stamp | None:
         """Look at a file without opening it."""
-        try:
-            return Stamp.of(os.stat("/".join(parts), dir_fd=self._root, follow_symlinks=False))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        with self._directory(parts[:-1]) as directory:
+            try:
+                found = None if directory is None else os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+            except FileNotFoundError:
+                found = None
+        return None if found is None else Stamp.of(found)
 
     def open(self, parts: Parts, *, make: bool = False) -> int | None:
         """Return a descriptor of a file, which is the caller's to close; `None` when there is none and none is made.
@@ -109,12 +113,13 @@ class Folder:
                     for one in found:
                         yield one.name, Stamp.of(one.stat(follow_symlinks=False))
 
-    def move(self, parts: Parts, to: Parts) -> None:
-        """Give a file another name, for good; a file of that name is replaced."""
+    def move(self, parts: Parts, to: Parts, *, synced: bool = True) -> None:
+        """Give a file another name, for good unless `synced` is off; a file of that name is replaced."""
         with self._directory(parts[:-1]) as source, self._directory(to[:-1], make=True) as target:
             os.rename(parts[-1], to[-1], src_dir_fd=source, dst_dir_fd=target)
-            self._sync_directory(target)
-            self._sync_directory(source)
+            if synced:
+                self._sync_directory(target)
+                self._sync_directory(source)
 
     def remove(self, parts: Parts) -> None:
         """Remove a file for good; none there is fine."""
@@ -128,7 +133,10 @@ class Folder:
 
     def sync(self, number: int) -> None:
         """Make the bytes of a file durable."""
-        if self._synced:
+        if self._synced and _FULL_SYNC is not None:
+            # On macOS the other call leaves them in the disk's own memory.
+            fcntl.fcntl(number, _FULL_SYNC)
+        elif self._synced:
             os.fsync(number)
 
     def sync_names(self, parts: Parts) -> None:

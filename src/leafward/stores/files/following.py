@@ -43,15 +43,16 @@ class Following:
     def is_current(self, connection: sqlite3.Connection, key: Key) -> bool:
         """Tell whether the index holds all that a journal did when this was asked."""
         parts = parts_of(key)
-        stamp = self._folder.stamp(parts)
-        known = self._database.run(connection, positions.get(key))
-        if known is None or stamp is None:
-            return known is None and stamp is None
-        if known.stamp.size > stamp.size:
-            # Written to between the two looks, unless somebody cut it.
-            stamp = self._folder.stamp(parts) or stamp
-            return known.stamp.inode == stamp.inode and known.stamp.size <= stamp.size
-        return known.stamp == stamp
+        with named(self._folder.shown(parts)):
+            stamp = self._folder.stamp(parts)
+            known = self._database.run(connection, positions.get(key))
+            if known is None or stamp is None:
+                return known is None and stamp is None
+            if known.stamp.size > stamp.size:
+                # Written to between the two looks, unless somebody cut it.
+                stamp = self._folder.stamp(parts) or stamp
+                return known.stamp.inode == stamp.inode and known.stamp.size <= stamp.size
+            return known.stamp == stamp
 
     def follow(self, connection: sqlite3.Connection, key: Key) -> Position | None:
         """Take the index to the end of a journal and tell where that is; `None` when there is no journal.
@@ -59,13 +60,14 @@ class Following:
         Raises:
             StoreError: the file is another session's, or a newer leafward wrote it.
         """
-        if self._journals.knows(key):
-            return None
+        if self._journals.knows(key) or key in self._journals.seen:
+            return self._journals.seen.get(key)
         parts = parts_of(key)
         with named(self._folder.shown(parts)):
             stamp = self._folder.stamp(parts)
             known = self._database.run(connection, positions.get(key))
-            if known is not None and known.stamp == stamp:
+            if stamp == (None if known is None else known.stamp):
+                self._journals.seen[key] = known
                 return known
             number = self._folder.open(parts)
             if number is None:
@@ -107,7 +109,8 @@ class Following:
             return None
         size = known.stamp.size
         reading = read(read_from(number, size), known.crc, offset=size, line=known.line)
-        return None if reading.damage else reading
+        # Only lines that go on from the checksum show that what stands above them is what it was.
+        return reading if reading.batches and not reading.damage and reading.torn is None else None
 
     def _check_owner(self, key: Key, reading: Reading) -> None:
         """Raise when a file holds another session than its name says."""

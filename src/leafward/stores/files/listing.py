@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 
@@ -10,11 +11,12 @@ from leafward.stores.files import positions
 from leafward.stores.files.folder import Folder, Parts
 from leafward.stores.files.names import JOURNAL, name_of, owner_parts
 from leafward.stores.files.writing import named
+from leafward.stores.journal.entry import Header
 from leafward.stores.journal.lines import read
-from leafward.stores.journal.replaying import read_header
 from leafward.stores.sqlite.connection import Database
 
 _LONGEST_HEADER = 8192
+_log = logging.getLogger("leafward.stores.files")
 
 
 class Listing:
@@ -23,6 +25,7 @@ class Listing:
     def __init__(self, database: Database, folder: Folder) -> None:
         self._database = database
         self._folder = folder
+        self._told: set[Parts] = set()
 
     def behind(self, connection: sqlite3.Connection, owner: Owner) -> list[Scope]:
         """Return the sessions whose journals are new, changed or gone since the index looked at them."""
@@ -49,8 +52,10 @@ class Listing:
         finally:
             os.close(number)
         entries = read(start[: start.find(b"\n") + 1]).entries
-        if not entries:
-            return None
-        read_header(entries[0])
-        id = entries[0].id
-        return id if name_of(id, JOURNAL) == parts[-1] else None
+        id = entries[0].id if entries and entries[0].type == Header.kind else ""
+        if name_of(id, JOURNAL) == parts[-1]:
+            return id
+        _log.error(
+            "%s is left out of what was asked for: it does not begin as its name says", self._folder.shown(parts)
+        )
+        return None

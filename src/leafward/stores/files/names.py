@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from hashlib import sha256
 
 from leafward.core.ids import Scope, new_id, refusal
@@ -27,6 +28,7 @@ _LONGEST = 255
 _SAFE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
+@lru_cache(maxsize=4096)
 def name_of(id: str, ending: str = "") -> str:
     """Return the name of a file or directory for an id."""
     if _SAFE.fullmatch(id):

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from leafward.core.errors import CorruptStore, StoreError
@@ -29,7 +30,7 @@ from leafward.stores.sql import commands as c
 from leafward.stores.sql import copying, leases, reads
 from leafward.stores.sql.operations import Operation
 from leafward.stores.sql.scanning import NO_INDEX
-from leafward.stores.sqlite import erase
+from leafward.stores.sqlite import erase, searching
 from leafward.stores.sqlite.parts import Parts
 from leafward.stores.sqlite.running import SqliteRunner
 from leafward.stores.sqlite.scrub import Pass
@@ -75,20 +76,39 @@ class FileRunner(SqliteRunner):
         return await self._readers.run(lambda connection: self._try(connection, where, operation))
 
     def _try(self, connection: sqlite3.Connection, where: Scope | Owner, operation: Operation[T]) -> tuple[T] | None:
-        return (self._database.run(connection, operation),) if self._is_current(connection, where) else None
+        try:
+            current = self._is_current(connection, where)
+        except sqlite3.Error:
+            # Whoever brings it up to date will meet the same, and can do something about it.
+            return None
+        return (self._database.run(connection, operation),) if current else None
 
     async def read_now(self, operation: Operation[T]) -> tuple[T]:
         """Run an operation on the index as it is."""
         return (await self._readers.run(lambda connection: self._database.run(connection, operation)),)
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
-        await self.be_current(where)
-        return await super().search(where, query, only, limit)
+        work = partial(self._search_if_current, where, query, only, limit)
+        found = await self._readers.run(work)
+        if found is None:
+            await self.be_current(where)
+            return await super().search(where, query, only, limit)
+        if not found[1]:
+            self._writer.report_damage()
+        return found[0]
+
+    def _search_if_current(
+        self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int, connection: sqlite3.Connection
+    ) -> tuple[list[SearchResult], bool] | None:
+        if not self._is_current(connection, where):
+            return None
+        return searching.search(self._database, connection, where, query, only, limit)
 
     async def be_current(self, where: Scope | Owner) -> None:
-        """See to it that the index holds all that the journals of a session, or of an owner's sessions, hold now."""
-        if await self._readers.run(lambda connection: self._is_current(connection, where)):
-            return
+        """See to it that the index holds all that the journals of a session, or of an owner's sessions, hold now.
+
+        Only the writer sees whether the index is still the one of its name: a reader may look at one that was removed.
+        """
         if isinstance(where, Scope):
             await self._writer.run(lambda connection: self._follow(connection, [where.owner, where]))
             return
@@ -240,6 +260,7 @@ class FileRunner(SqliteRunner):
         kept: list[str] = []
         for key in (scope.owner, scope):
             missing, file = repairing.repair(key, self._step(connection, key))
+            self._journals.seen.pop(key, None)
             lost += missing
             kept += [] if file is None else [file]
         return RepairReport(scope.session_id, bool(kept), lost, kept)

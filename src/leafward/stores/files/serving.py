@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from inspect import GEN_CREATED, getgeneratorstate
 from typing import TypeVar
 
-from leafward.core.errors import CorruptStore, StoreError
+from leafward.core.errors import CorruptStore, OutcomeUnknown, StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import SearchFilter
 from leafward.stores.files.folder import Folder
+from leafward.stores.files.names import LOCK
 from leafward.stores.files.opening import DirectoryLock, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
@@ -24,7 +26,7 @@ from leafward.stores.signals import Signals
 from leafward.stores.sql import reads
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import Operation
-from leafward.stores.sqlite.connection import Database, FileReplaced, guarded
+from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.parts import Parts
 
 T = TypeVar("T")
@@ -43,10 +45,22 @@ class Engine:
         signals: Signals,
     ) -> None:
         self.database = database
+        self._lock = lock
         journals = Journals(database, folder)
         self.parts = Parts(database, guard, lock, connection, journals)
         self.runner = FileRunner(self.parts, signals, folder, journals)
         self.parts.start()
+
+    def shut(self) -> None:
+        """Finish what was begun and let go of the index."""
+        self.parts.shut()
+        self._lock.close()
+
+    def drop(self) -> None:
+        """Close what a forked child inherited."""
+        self.parts.drop()
+        # Or a parent killed while writing would leave the directory locked by this child.
+        self._lock.close()
 
 
 class Serving:
@@ -57,7 +71,6 @@ class Serving:
     ) -> None:
         self._folder = folder
         self._guard = guard
-        self._lock = lock
         self.signals = Signals()
         self.engine = Engine(database, connection, folder, guard, lock, self.signals)
         self._renewing = asyncio.Lock()
@@ -66,13 +79,20 @@ class Serving:
         engine = self.engine
         try:
             return await call(engine.runner)
-        except (FileReplaced, CorruptStore) as error:
-            if isinstance(error, CorruptStore) and error.where != engine.database.path:
+        except StoreError as error:
+            if not self._is_lost(engine, error):
                 raise
-            await self._renew(engine, unusable=isinstance(error, CorruptStore))
+            await self._renew(engine, error)
         return await call(self.engine.runner)
 
-    async def _renew(self, lost: Engine, *, unusable: bool) -> None:
+    def _is_lost(self, engine: Engine, error: StoreError) -> bool:
+        """Tell whether an error came from an index that was removed or cannot be read, and nothing was written."""
+        if isinstance(error, OutcomeUnknown):
+            return False
+        return _is_unusable(engine, error) or not engine.database.is_there()
+
+    async def _renew(self, lost: Engine, error: StoreError) -> None:
+        unusable = _is_unusable(lost, error)
         async with self._renewing:
             self._guard.check()
             if self.engine is lost:
@@ -80,35 +100,48 @@ class Serving:
                 self.engine = await loop.run_in_executor(None, self._open_again, lost, unusable)
                 # Those who wait for changes go over to the new one, and let go of this.
                 self.signals.notify_all()
-                await loop.run_in_executor(None, lost.parts.shut)
+                await loop.run_in_executor(None, lost.shut)
 
     def _open_again(self, lost: Engine, unusable: bool) -> Engine:
         database = index_of(self._folder)
-        with self._lock:
-            # Unless another process has replaced it already.
-            connection = guarded(database, lambda: open_index(database, unusable=unusable and lost.database.is_there()))
-        return Engine(database, connection, self._folder, self._guard, self._lock, self.signals)
+        # A lock of its own: the lost one's writer may still be at work behind the other.
+        lock = DirectoryLock(self._folder.shown((LOCK,)))
+        try:
+            with lock:
+                # Unless another process has replaced it already.
+                useless = unusable and lost.database.is_there()
+                connection = guarded(database, lambda: open_index(database, unusable=useless))
+        except BaseException:
+            lock.close()
+            raise
+        return Engine(database, connection, self._folder, self._guard, lock, self.signals)
 
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         return await self._run(lambda runner: runner.write(command, fence))
 
     async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+        found = await self._read(operation, lambda runner: runner.read_if_current(where, operation))
+        if found is None:
+            await self._run(lambda runner: runner.be_current(where))
+            found = await self._read(operation, lambda runner: runner.read_now(operation))
+        if found is None:
+            raise StoreError(f"{self.engine.database.path} was removed again while it was made anew: repeat the call")
+        return found[0]
+
+    async def _read(
+        self, operation: Operation[T], call: Callable[[FileRunner], Awaitable[tuple[T] | None]]
+    ) -> tuple[T] | None:
         engine = self.engine
         try:
-            found = await engine.runner.read_if_current(where, operation)
-            if found is None:
-                await self._run(lambda runner: runner.be_current(where))
-                engine = self.engine
-                found = await engine.runner.read_now(operation)
-        except CorruptStore as error:
-            if error.where != engine.database.path:
+            return await call(engine.runner)
+        except StoreError as error:
+            if not self._is_lost(engine, error):
                 raise
-            # An operation runs only once.
-            await self._renew(engine, unusable=True)
-            raise StoreError(
-                f"{error.where} was damaged and is made anew from the journals: repeat the call"
-            ) from error
-        return found[0]
+            await self._renew(engine, error)
+            if getgeneratorstate(operation) != GEN_CREATED:
+                # An operation runs only once.
+                raise StoreError(f"{engine.database.path} was lost and is made anew: repeat the call") from error
+            return None
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._run(lambda runner: runner.search(where, query, only, limit))
@@ -141,3 +174,7 @@ class Serving:
 
     async def damage(self) -> list[str]:
         return await self._run(lambda runner: runner.damage())
+
+
+def _is_unusable(engine: Engine, error: StoreError) -> bool:
+    return isinstance(error, CorruptStore) and error.where == engine.database.path

@@ -36,10 +36,10 @@ class FileStore(SqlStore):
     """
 
     def __init__(self, opened: _Opened, guard: Guard, durability: str, max_message_bytes: int) -> None:
-        self._folder, self._lock, database, connection = opened
+        self._folder, lock, database, connection = opened
         self._guard = guard
         self._durability = durability
-        self._runner = Serving(self._folder, guard, self._lock, database, connection)
+        self._runner = Serving(self._folder, guard, lock, database, connection)
         super().__init__(self._runner, max_message_bytes)
         self._closing: Future[None] | None = None
         forking.remember(self)
@@ -80,8 +80,7 @@ class FileStore(SqlStore):
         await asyncio.shield(asyncio.wrap_future(self._closing))
 
     def _shut(self) -> None:
-        self._runner.engine.parts.shut()
-        self._lock.close()
+        self._runner.engine.shut()
         self._folder.close()
         forking.forget(self)
 
@@ -95,9 +94,7 @@ class FileStore(SqlStore):
 
     def drop(self) -> None:
         """Close what a forked child inherited."""
-        self._runner.engine.parts.drop()
-        # Or a parent killed while writing would leave the directory locked by this child.
-        self._lock.close()
+        self._runner.engine.drop()
         self._folder.close()
 
     def __del__(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -21,6 +22,10 @@ from leafward.stores.journal.records import header, shared_header
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.writer import Transaction
 
+_AT_ONCE = 64
+"""Journals that are open at one time."""
+_SYNCS = 8
+"""Files that are made durable at one time."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -49,6 +54,8 @@ class Journals(Transaction):
         """How many of the lines are in their journals."""
         self._ahead: dict[Key, _Lines] = {}
         """The last lines of each journal that this transaction adds to."""
+        self.seen: dict[Key, Position | None] = {}
+        """Where journals stood that the index was found to hold; nobody else writes during the transaction."""
         self._stamps: dict[Key, Stamp] = {}
         self._undo: list[Callable[[], None]] = []
         self._unwanted: list[Parts] = []
@@ -88,44 +95,67 @@ class Journals(Transaction):
         waiting: dict[Key, list[_Lines]] = {}
         for lines in self._lines[self._written :]:
             waiting.setdefault(lines.key, []).append(lines)
-        for key in sorted(waiting, key=lambda key: (not isinstance(key, Owner), waiting[key][0].start > 0)):
-            self._append(key, waiting[key])
+        shared = [key for key in waiting if isinstance(key, Owner)]
+        new = [key for key in waiting if not isinstance(key, Owner) and waiting[key][0].start == 0]
+        others = [key for key in waiting if not isinstance(key, Owner) and waiting[key][0].start > 0]
+        for keys in (shared, new, others):
+            for place in range(0, len(keys), _AT_ONCE):
+                self._write_some({key: waiting[key] for key in keys[place : place + _AT_ONCE]})
         self._written = len(self._lines)
 
-    def _append(self, key: Key, lines: list[_Lines]) -> None:
-        parts, start = parts_of(key), lines[0].start
-        data = b"".join(one.data for one in lines)
-        with named(self._folder.shown(parts)):
-            if start:
-                self._extend(key, parts, start, data)
-            else:
-                self._begin(key, parts, data)
+    def _write_some(self, lines: dict[Key, list[_Lines]]) -> None:
+        """Write to several journals first and then wait for the disk, which then has less to wait for."""
+        opened: list[tuple[Key, Parts, int]] = []
+        try:
+            for key, some in lines.items():
+                data = b"".join(one.data for one in some)
+                with named(self._folder.shown(parts_of(key))):
+                    opened.append((key, *(self._extend(key) if some[0].start else self._begin())))
+                    write_all(opened[-1][2], data, some[0].start)
+            self._sync_all([(number, parts) for _, parts, number in opened])
+            for key, parts, number in opened:
+                self._stamps[key] = Stamp.of(os.fstat(number))
+                if parts != parts_of(key):
+                    self._name(parts, parts_of(key))
+            self._sync_names(parts_of(key) for key, parts, _ in opened if parts != parts_of(key))
+        finally:
+            for _, _, number in opened:
+                os.close(number)
 
-    def _extend(self, key: Key, parts: Parts, start: int, data: bytes) -> None:
+    def _extend(self, key: Key) -> tuple[Parts, int]:
+        parts = parts_of(key)
         number = self._folder.open(parts)
         if number is None:
             raise StoreError(f"{self._folder.shown(parts)} was removed while it was being written: repeat the call")
-        try:
-            self._undo.append(lambda: self._shorten(parts, start))
-            write_all(number, data, start)
-            self._sync(number, parts)
-            self._stamps[key] = Stamp.of(os.fstat(number))
-        finally:
-            os.close(number)
+        before = os.fstat(number)
+        self._undo.append(lambda: self._shorten(parts, before))
+        return parts, number
 
-    def _begin(self, key: Key, parts: Parts, data: bytes) -> None:
-        """Make a journal under another name and give it its own when it is whole."""
+    def _begin(self) -> tuple[Parts, int]:
+        """Make a journal under another name; it gets its own when it is whole."""
         unfinished = names.temporary()
         number = self._folder.create(unfinished)
-        try:
-            self._undo.append(lambda: self._folder.remove(unfinished))
-            write_all(number, data, 0)
-            self._sync(number, unfinished)
+        self._undo.append(lambda: self._folder.remove(unfinished))
+        return unfinished, number
+
+    def _name(self, unfinished: Parts, parts: Parts) -> None:
+        with named(self._folder.shown(parts)):
             self._undo.append(lambda: self._folder.remove(parts))
-            self._folder.move(unfinished, parts)
-            self._stamps[key] = Stamp.of(os.fstat(number))
-        finally:
-            os.close(number)
+            self._folder.move(unfinished, parts, synced=False)
+
+    def _sync_names(self, named_now: Iterable[Parts]) -> None:
+        for directory in {parts[:-1] for parts in named_now}:
+            with named(self._folder.shown(directory)):
+                self._folder.sync_names(directory)
+
+    def _sync_all(self, opened: list[tuple[int, Parts]]) -> None:
+        """Wait for the disk, for several files at once: it serves them together."""
+        if len(opened) == 1:
+            self._sync(*opened[0])
+        elif opened:
+            with ThreadPoolExecutor(min(len(opened), _SYNCS), thread_name_prefix="leafward fsync") as pool:
+                for done in [pool.submit(self._sync, *one) for one in opened]:
+                    done.result()
 
     def _sync(self, number: int, parts: Parts) -> None:
         try:
@@ -135,11 +165,13 @@ class Journals(Transaction):
             self._undo.clear()
             raise OutcomeUnknown(self._folder.shown(parts)) from error
 
-    def _shorten(self, parts: Parts, size: int) -> None:
+    def _shorten(self, parts: Parts, before: os.stat_result) -> None:
         number = self._folder.open(parts)
         if number is not None:
             try:
-                os.ftruncate(number, size)
+                os.ftruncate(number, before.st_size)
+                # As the index knows it, or a full disk would keep readers waiting for what cannot be written there.
+                os.utime(number, ns=(before.st_atime_ns, before.st_mtime_ns))
                 self._folder.sync(number)
             finally:
                 os.close(number)
@@ -160,8 +192,8 @@ class Journals(Transaction):
         # What comes next begins a new journal.
         self._lines = [lines for lines in self._lines if lines.key != key]
         self._written = len(self._lines)
-        self._ahead.pop(key, None)
-        self._stamps.pop(key, None)
+        for known in (self._ahead, self._stamps, self.seen):
+            known.pop(key, None)
 
     def commit(self, connection: sqlite3.Connection) -> None:
         if self._spoilt:
@@ -188,7 +220,7 @@ class Journals(Transaction):
 
     def _forget(self) -> None:
         self._lines, self._written, self._ahead, self._stamps = [], 0, {}, {}
-        self._undo, self._unwanted, self._spoilt = [], [], False
+        self._undo, self._unwanted, self._spoilt, self.seen = [], [], False, {}
 
 
 def _end(lines: _Lines) -> tuple[int, int, int]:

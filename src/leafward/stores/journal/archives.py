@@ -14,7 +14,7 @@ from leafward.stores.drafts import Draft
 from leafward.stores.journal import entry as kinds
 from leafward.stores.journal.entry import Entry, Payload, read_timestamp
 from leafward.stores.journal.telling import Line, fact, message_lines, summary_lines
-from leafward.stores.journal.transcript import last_id
+from leafward.stores.journal.transcript import first_id, last_id
 
 
 def archive_lines(archive: Archive, at: int, ends: str | None = None) -> list[Line]:
@@ -55,12 +55,13 @@ def _messages(messages: Sequence[ArchivedMessage]) -> Iterable[Line]:
 
 
 def _summaries(archive: Archive) -> Iterable[Line]:
-    parents = {one.message.id: one.parent_id for one in archive.messages}
+    messages = {one.message.id: one for one in archive.messages}
     after: dict[str | None, str] = {}
     place = archive.leaf_id
     while place is not None:
-        after[parents[place]] = place
-        place = parents[place]
+        one = messages[place]
+        after[one.parent_id] = first_id(one.message)
+        place = one.parent_id
     for one in archive.overlays:
         payload = kinds.Summarised(start=one.from_id, end=one.to_id, tokens=one.tokens)
         yield from summary_lines(one.id, one.summary, one.at, payload, one.to_id, after.get(one.to_id))

@@ -8,10 +8,11 @@ from typing import Any
 
 from msgspec import Raw
 
+from leafward.core import lanes
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.json import encode
 from leafward.core.message import Message
-from leafward.core.overlays import Compaction
+from leafward.core.overlays import Compaction, on_path
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.stores.contracts import Appended, NewOverlay
 from leafward.stores.drafts import Draft
@@ -19,9 +20,10 @@ from leafward.stores.journal import entry as kinds
 from leafward.stores.journal.archives import archive_lines
 from leafward.stores.journal.entry import Entry, Payload, timestamp
 from leafward.stores.journal.telling import Line, batch, fact, message_lines, summary_lines
-from leafward.stores.journal.transcript import last_id
+from leafward.stores.journal.transcript import first_id, last_id
 from leafward.stores.sql import commands, reads
-from leafward.stores.sql.operations import Operation
+from leafward.stores.sql import statements as sql
+from leafward.stores.sql.operations import Operation, find_session, walk
 
 
 def header(scope: Scope, at: int) -> list[Entry]:
@@ -56,11 +58,16 @@ def neighbour(command: commands.Command[Any]) -> Operation[Message | None]:
 
 
 def _after(scope: Scope, overlay: NewOverlay) -> Operation[Message | None]:
-    if (yield from reads.get(scope, overlay.to_id)) is None:
+    session = yield from find_session(scope)
+    rows = [] if session is None else (yield sql.FIND_PLACE, (session.tree_no, overlay.to_id))
+    if session is None or session.leaf is None or not rows:
         return None
-    below = {one.id for one in (yield from reads.children(scope, overlay.to_id))}
-    path = (yield from reads.path(scope, None, True)) if below else []
-    return next((one for one in path if one.id in below), None)
+    path = yield from walk(session, lanes.ranges(session.leaf))
+    if not on_path(path, rows[0][0]):
+        return None
+    place = yield from walk(session, lanes.following(rows[0][0] + 1, session.leaf))
+    ids = [] if place is None else (yield sql.GET_ID, (place,))
+    return (yield from reads.get(scope, ids[0][0])) if ids else None
 
 
 def record(
@@ -137,7 +144,7 @@ def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: 
 
 def _overlay(overlay: NewOverlay, made: Compaction, after: Message | None) -> list[Line]:
     payload = kinds.Summarised(start=overlay.from_id, end=overlay.to_id, tokens=overlay.tokens)
-    first_kept = None if after is None else after.id
+    first_kept = None if after is None else first_id(after)
     return summary_lines(overlay.id, overlay.summary, overlay.at, payload, made.to_message_id, first_kept)
 
 

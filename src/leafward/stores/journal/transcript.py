@@ -25,6 +25,11 @@ def entries_of(message: Message, parent_id: str | None) -> list[Entry]:
     return found
 
 
+def first_id(message: Message) -> str:
+    """Return the id of a message's first line."""
+    return next(_entries(message)).id
+
+
 def last_id(message: Message) -> str:
     """Return the id of a message's last line, below which the next message goes on."""
     return list(_entries(message))[-1].id

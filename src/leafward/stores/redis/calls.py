@@ -15,12 +15,14 @@ from redis.asyncio.sentinel import MasterNotFoundError
 
 from leafward.core.errors import LeafwardError, OutcomeUnknown, StorageFull, StoreError
 from leafward.stores.redis.scripts import Script
-from leafward.stores.replicated.finishing import apart, to_its_end
+from leafward.stores.replicated.finishing import apart
 
 PATIENCE_S = 3.0
 """How long a server that is gone is waited for."""
 DOUBT_S = 10.0
 """How long when it may have done what was asked and only the reply is missing."""
+SILENCE_S = 10.0
+"""How long a server may take for one reply."""
 CONNECTIONS = 64
 """How many calls are made at the same time; more wait for their turn."""
 
@@ -64,26 +66,27 @@ class Calls:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def run(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool = False
-    ) -> Reply:
-        """Call a script until it replies.
+    async def ask(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
+        """Call a script that changes nothing; one who is cancelled need not wait for it.
 
-        One that `changes` something is told, by an argument before all others, whether it is called once more: it may
-        have been done before.
+        Raises:
+            StoreError: the server is gone, or refuses.
+        """
+        return (await apart(self._until_it_replies(script, keys, args))).value
 
-        One who is cancelled waits for the end of what changes something.
+    async def change(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Reply:
+        """Call a script until it replies; never to be cancelled.
+
+        It is told, by an argument before all others, whether it is called once more: it may have been done before.
 
         Raises:
             StoreError: the server is gone, or refuses.
             OutcomeUnknown: it is gone, and may have done it.
         """
-        # A cancellation may get lost in redis-py, where Python's `wait_for` swallows it.
-        call = self._until_it_replies(script, keys, args, changes=changes)
-        return await (to_its_end(call) if changes else apart(call))
+        return await self._until_it_replies(script, keys, args, changes=True)
 
     async def _until_it_replies(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool
+        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool = False
     ) -> Reply:
         async with self._running_call():
             in_doubt = False
@@ -128,12 +131,16 @@ class Calls:
         # Step by step, to know whether the server can have got it.
         pool: Any = self.client.connection_pool
         try:
-            connection = await pool.get_connection()
-        except _GONE as error:
+            async with asyncio.timeout(SILENCE_S):
+                connection = await pool.get_connection()
+        except (*_GONE, TimeoutError) as error:
             raise _Unsent(error) from error
         try:
-            await connection.send_command(name, *args)
-            return await connection.read_response()
+            async with asyncio.timeout(SILENCE_S):
+                await connection.send_packed_command(_pack(name, args), check_health=False)
+                return await connection.read_response()
+        except TimeoutError as error:
+            raise redis.TimeoutError(f"no reply in {SILENCE_S:g} s") from error
         finally:
             await pool.release(connection)
 
@@ -152,6 +159,11 @@ class Calls:
 def servers(client: Any) -> list[Any]:
     """Return what to ask for something that is not about keys: each server that takes writes."""
     return client.get_primaries() if isinstance(client, RedisCluster) else [client]
+
+
+def _pack(name: str, args: Sequence[bytes | int]) -> bytes:
+    parts = [name.encode(), *(arg if isinstance(arg, bytes) else b"%d" % arg for arg in args)]
+    return b"".join([b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)])
 
 
 def _was_refused(error: BaseException) -> bool:
@@ -175,7 +187,7 @@ def explain(error: Exception, where: str) -> LeafwardError:
         return StoreError(f"{where} has other data under a key of ours: give another key_prefix")
     if isinstance(error, redis.NoPermissionError):
         return StoreError(f"{where} does not let this user do what a store has to: {text}")
-    if isinstance(error, redis.TimeoutError):
+    if isinstance(error, (redis.TimeoutError, TimeoutError)):
         return StoreError(f"{where} does not answer: see that it runs and can be reached")
     if isinstance(error, _GONE):
         return StoreError(f"{where} cannot be reached: {text}")

@@ -14,7 +14,7 @@ from redis.asyncio.sentinel import MasterNotFoundError
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StoreError
 from leafward.stores.contracts import Durability
-from leafward.stores.redis.calls import explain, servers
+from leafward.stores.redis.calls import SILENCE_S, explain, servers
 from leafward.stores.redis.clients import is_cluster, make_client
 from leafward.stores.redis.urls import Address
 
@@ -54,12 +54,13 @@ async def check(client: Any, where: str) -> Durability:
     until = time.monotonic() + LOADING_S
     while True:
         try:
-            found = await _ask(client)
+            async with asyncio.timeout(SILENCE_S):
+                found = await _ask(client)
         except redis.BusyLoadingError as error:
             if time.monotonic() > until:
                 raise explain(error, where) from error
             await asyncio.sleep(0.1)
-        except (redis.RedisError, redis.RedisClusterException, ssl.SSLError) as error:
+        except (redis.RedisError, redis.RedisClusterException, ssl.SSLError, TimeoutError) as error:
             raise refusal(error, where) from error
         else:
             levels = [_judge(facts, where, cluster=is_cluster(client)) for facts in found]
@@ -132,7 +133,7 @@ def refusal(error: Exception, where: str) -> LeafwardError:
         return ConfigurationError(f"{where} is no cluster: write redis:// with one host")
     if isinstance(error, MasterNotFoundError):
         return StoreError(f"{where} cannot be reached: no sentinel there knows a master of that name that is up")
-    if isinstance(error, redis.TimeoutError) and where.startswith("rediss:"):
+    if isinstance(error, (redis.TimeoutError, TimeoutError)) and where.startswith("rediss:"):
         return StoreError(
             f"{where} cannot be reached: nothing answers in TLS; if the server speaks none, write redis://"
         )

@@ -12,12 +12,13 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.redis.calls import CONNECTIONS
+from leafward.stores.redis.calls import CONNECTIONS, SILENCE_S
 from leafward.stores.redis.urls import Address
 
 _SETTINGS: dict[str, Any] = {
     "protocol": 2,
-    "socket_timeout": 10,
+    # Calls are timed by us: redis-py would begin a task to time each of them.
+    "socket_timeout": None,
     "socket_connect_timeout": 5,
     "max_connections": CONNECTIONS + 8,
 }
@@ -32,6 +33,7 @@ async def make_client(address: Address, closing: AsyncExitStack) -> Any:
     login: dict[str, Any] = {"username": address.username, "password": address.password}
     settings: dict[str, Any] = {**_SETTINGS, "retry": Retry(NoBackoff(), 0), **login}
     if address.kind == "cluster":
+        settings["socket_timeout"] = SILENCE_S
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         client = RedisCluster(startup_nodes=nodes, **settings)
     elif address.kind == "sentinel":
@@ -51,7 +53,8 @@ async def _follow_sentinels(
     for credentials in (login, {}):
         own = {**settings, "username": None, "password": None, **credentials}
         sentinel = Sentinel(address.hosts, sentinel_kwargs=own, db=address.db, **settings)
-        closing.push_async_callback(sentinel.aclose)
+        for one in sentinel.sentinels:
+            closing.push_async_callback(one.aclose)
         try:
             await cast(Any, sentinel).discover_master(address.master)
         except MasterNotFoundError as error:

@@ -50,16 +50,17 @@ return found
 
 # KEYS: the lease; for each write the list, the mark, and the two of the owner's listing. ARGV: whether this is a
 # repetition, the nonce, the fencing token or nothing; for each write the mark that is expected, the mark to set, the
-# batch, the session, its time and its description. Returns 1 done, 0 refused, -1 lease lost, -2 damaged.
+# batch, the session, its time and its description, and whether the batch takes the place of all others. Returns 1 done,
+# 0 refused, -1 lease lost, -2 damaged.
 COMMIT = Script("""
 local repeated, nonce, token = ARGV[1], ARGV[2], ARGV[3]
 local writes = {}
 for n = 1, (#KEYS - 1) / 4 do
-    local k, a = 4 * n - 2, 6 * n - 2
+    local k, a = 4 * n - 2, 7 * n - 3
     local one = {
         list = KEYS[k], mark = KEYS[k + 1], infos = KEYS[k + 2], recent = KEYS[k + 3],
         expected = ARGV[a], new = ARGV[a + 1], batch = ARGV[a + 2],
-        session = ARGV[a + 3], at = ARGV[a + 4], info = ARGV[a + 5],
+        session = ARGV[a + 3], at = ARGV[a + 4], info = ARGV[a + 5], anew = ARGV[a + 6],
         stored = redis.call('GET', KEYS[k + 1]) or '', checks = ARGV[a] == ARGV[a + 1],
     }
     local done = one.new ~= '' and one.new .. ':' .. nonce or ''
@@ -76,12 +77,14 @@ for _, one in ipairs(writes) do
     if not one.checks then
         local length = tonumber(string.match(one.expected, '^[^:]*:(%d+):') or '0')
         if redis.call('LLEN', one.list) ~= length then return -2 end
-        if one.session ~= '' then one.listed = redis.call('HGET', one.infos, one.session) end
+        -- Also so that a key of another type fails before anything is written.
+        one.listed = redis.call('ZCARD', one.recent) and redis.call('HGET', one.infos, one.session)
     end
 end
 for _, one in ipairs(writes) do
     if not one.checks then
         -- First what a server without memory refuses: once a script has written, Redis lets it go on.
+        if one.anew == '1' then redis.call('UNLINK', one.list) end
         if one.new ~= '' then
             redis.call('RPUSH', one.list, one.batch)
             redis.call('SET', one.mark, one.new .. ':' .. nonce)

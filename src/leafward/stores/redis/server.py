@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from redis import exceptions as redis
 
 from leafward.core.errors import CorruptStore, LeaseLost
-from leafward.core.ids import Owner, Scope, new_id
+from leafward.core.ids import Owner, Scope
 from leafward.stores.contracts import Durability
 from leafward.stores.leases import Fence, Slot, ticket_ttl
 from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.keys import Keys
 from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, LEAVE, RENEW, SESSION, SESSIONS, TAKE
+from leafward.stores.replicated.finishing import to_its_end
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Tail, Write
 
 FETCHED = 1024 * 1024
@@ -43,7 +45,7 @@ class RedisServer:
         for journal, mark in wanted:
             keys += self._keys.journal(journal)
             args += [mark.incarnation.encode(), mark.length, b"%08x" % mark.crc]
-        rows = (await self._calls.run(FETCH, keys, args)).value
+        rows = await self._calls.ask(FETCH, keys, args)
         return [
             Tail(_read_mark(mark), [_bytes(batch) for batch in batches], bool(foreign))
             for mark, foreign, batches in rows
@@ -53,11 +55,12 @@ class RedisServer:
         journal = writes[0].journal
         slot = Slot(journal.owner.user_id, journal.session_id or "") if fence is None else fence.slot
         keys = self._keys.lease(slot)[:1]
-        args: list[bytes | int] = [new_id().encode(), b"" if fence is None else fence.token]
+        args: list[bytes | int] = [os.urandom(8).hex().encode(), b"" if fence is None else fence.token]
         for write in writes:
             keys += [*self._keys.journal(write.journal), *self._keys.listing(write.journal.owner)]
             args += [_mark(write.expected), _mark(write.mark), write.batch, *_listed(write.listing)]
-        done, repeated = await self._calls.run(COMMIT, keys, args, changes=True)
+            args.append(b"1" if write.anew else b"")
+        done, repeated = await self._calls.change(COMMIT, keys, args)
         if done == 1:
             return Outcome.DONE
         if done == -2:
@@ -75,7 +78,7 @@ class RedisServer:
         args: list[bytes | int] = [0]
         for _ in journals:
             args += [b"", 0, b"00000000"]
-        rows = (await self._calls.run(FETCH, keys, args)).value
+        rows = await self._calls.ask(FETCH, keys, args)
         return [_read_mark(row[0]) for row in rows]
 
     # The list of sessions.
@@ -83,30 +86,30 @@ class RedisServer:
     async def sessions(self, owner: Owner, limit: int | None, after: Listing | None) -> list[Listing]:
         start = b"+" if after is None else b"(%016d%b" % (after.updated_at, after.session_id.encode())
         args = [start, -1 if limit is None or limit > _ALL else limit]
-        rows = (await self._calls.run(SESSIONS, self._keys.listing(owner), args)).value
+        rows = await self._calls.ask(SESSIONS, self._keys.listing(owner), args)
         return [_read_listing(_bytes(session).decode(), _bytes(row)) for session, row in rows]
 
     async def session(self, scope: Scope) -> Listing | None:
         key = self._keys.listing(scope.owner)[:1]
-        row = (await self._calls.run(SESSION, key, [scope.session_id.encode()])).value
+        row = await self._calls.ask(SESSION, key, [scope.session_id.encode()])
         return None if row is None else _read_listing(scope.session_id, _bytes(row))
 
     async def count(self, owner: Owner) -> int:
-        return (await self._calls.run(COUNT, self._keys.listing(owner)[:1], [])).value
+        return await self._calls.ask(COUNT, self._keys.listing(owner)[:1], [])
 
     # Leases.
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         args = [holder.encode(), _micros(ttl), _micros(ticket_ttl(ttl)), KEPT_MS + int(ttl * 1000)]
-        token = (await self._calls.run(TAKE, self._keys.lease(slot), args, changes=True)).value
+        token = (await to_its_end(self._calls.change(TAKE, self._keys.lease(slot), args))).value
         return None if token is None else int(token)
 
     async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
         args = [holder.encode(), _micros(ttl), KEPT_MS + int(ttl * 1000)]
-        return (await self._calls.run(RENEW, self._keys.lease(slot)[:1], args, changes=True)).value == 1
+        return (await to_its_end(self._calls.change(RENEW, self._keys.lease(slot)[:1], args))).value == 1
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        await self._calls.run(LEAVE, self._keys.lease(slot), [holder.encode()], changes=True)
+        await to_its_end(self._calls.change(LEAVE, self._keys.lease(slot), [holder.encode()]))
 
     # The rest.
 

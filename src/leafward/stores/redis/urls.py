@@ -36,6 +36,9 @@ class Address(NamedTuple):
     where: str = ""
     """The URL without the password, to be named in errors."""
 
+    def __repr__(self) -> str:
+        return f"<Address {self.where}>"
+
 
 def read_url(url: str) -> Address:
     """Return what a URL says.

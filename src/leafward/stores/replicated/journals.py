@@ -25,12 +25,18 @@ class Journal(NamedTuple):
 class Mark(NamedTuple):
     """How far a journal goes: how many batches it has, and the checksum after the last.
 
-    A journal that was removed and begun again has another incarnation.
+    A journal that was removed and begun again has another incarnation. One that was written anew, to tell the same in
+    fewer bytes, has the same with a `~` and a number.
     """
 
     incarnation: str
     length: int
     crc: int
+
+    @property
+    def session(self) -> str:
+        """The incarnation before the journal was ever written anew."""
+        return self.incarnation.partition("~")[0]
 
 
 NOTHING = Mark("", 0, 0)
@@ -63,6 +69,8 @@ class Write(NamedTuple):
     """Where it then stands: the same when only that is to be checked, `NOTHING` to remove it."""
     batch: bytes = b""
     listing: Listing | None = None
+    anew: bool = False
+    """The batch takes the place of all that the journal holds."""
 
 
 class Outcome(Enum):

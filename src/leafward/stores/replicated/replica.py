@@ -15,6 +15,7 @@ from leafward.stores.journal import lines
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.replaying import commands, read_header, shared_commands
 from leafward.stores.replicated.journals import NOTHING, Journal, Mark, Server, Tail
+from leafward.stores.replicated.snapshots import SMALLEST, bound, put_back, read_snapshot
 from leafward.stores.sql.in_memory import drop_discarded, new_database, render
 from leafward.stores.sql.operations import Operation, run_steps
 from leafward.stores.sql.scanning import NO_INDEX
@@ -50,6 +51,9 @@ class Replica:
         self.size = EMPTY_SIZE
         self.loaded = False
         """Whether it was ever brought up to date."""
+        self.lengths: dict[Journal, int] = dict.fromkeys(self.marks, 0)
+        """How many bytes the journals have."""
+        self._bounds: dict[Journal, int] = dict.fromkeys(self.marks, 2 * SMALLEST)
 
     def reset(self) -> None:
         """Begin again with nothing."""
@@ -81,14 +85,18 @@ class Replica:
 
     def keep(self) -> None:
         if self._connection.in_transaction:
-            self.run(drop_discarded())
             self._connection.execute("COMMIT")
+
+    def tidy(self) -> None:
+        """Remove what a clear let go of."""
+        self.run(drop_discarded())
 
     @contextmanager
     def _changing(self) -> Generator[None]:
         self.begin()
         try:
             yield
+            self.tidy()
             self.keep()
         except BaseException:
             self.undo()
@@ -100,6 +108,19 @@ class Replica:
         chance = zlib.crc32(incarnation.encode())
         for table, number in (("tree", chance << 20), ("lane", chance >> 2)):
             self._connection.execute(SEED, (table, number))
+
+    def note(self, journal: Journal, mark: Mark, length: int) -> None:
+        """Take note that a journal, longer by so many bytes, now goes up to `mark`."""
+        self.marks[journal] = mark
+        self.size += length
+        self.lengths[journal] += length
+
+    def is_outgrown(self, journal: Journal) -> bool:
+        """Whether most of what a journal tells is no longer so, and it is better written anew."""
+        if self.lengths[journal] <= self._bounds[journal]:
+            return False
+        self._bounds[journal] = self.run(bound(shared=journal == self.shared))
+        return self.lengths[journal] > self._bounds[journal]
 
     # What the journals say.
 
@@ -116,6 +137,8 @@ class Replica:
             if all(self.marks[journal] == tail.mark for journal, tail in tails.items()):
                 self.loaded = True
                 return
+            if not any(tail.batches for tail in tails.values()):
+                raise CorruptStore(self._what(self.own), "is not as long as its mark says")
             # A long journal comes in parts, between which others have their turn.
             await asyncio.sleep(0)
 
@@ -130,6 +153,9 @@ class Replica:
                     self.marks[journal].length,
                 )
 
+    def _what(self, journal: Journal) -> str:
+        return f"the {'journal' if journal == self.own else 'shared journal'} of session {self.scope.session_id!r}"
+
     def _take_over(self, journal: Journal, tail: Tail) -> None:
         if not tail.batches:
             return
@@ -137,22 +163,30 @@ class Replica:
         data = b"".join(batch + b"\n" for batch in tail.batches)
         reading = lines.read(data, mark.crc)
         if reading.damage or reading.torn is not None:
-            what = "journal" if journal is self.own else "shared journal"
-            where = f"the {what} of session {self.scope.session_id!r}, after batch {mark.length},"
-            raise CorruptStore(where, "does not have the checksum it should have")
+            raise CorruptStore(
+                self._what(journal), f"does not have the checksum it should have after batch {mark.length}"
+            )
         entries = reading.entries
-        incarnation = mark.incarnation or read_header(entries[0]).incarnation
+        incarnation = mark.incarnation
         with self._changing():
-            if journal is self.own:
-                self._replay(entries, None if mark.length else incarnation)
+            if journal == self.own:
+                if not incarnation:
+                    incarnation = self._begin_with(entries)
+                for happened in commands(entries, self.scope):
+                    self.run(happened.command.operation(NO_INDEX), happened.at)
             else:
+                incarnation = incarnation or read_header(entries[0]).incarnation
                 for text in shared_commands(entries, self.scope.owner):
                     self.run(text.command.operation(NO_INDEX), text.at)
-        self.size += len(data)
-        self.marks[journal] = Mark(incarnation, mark.length + len(tail.batches), reading.crc)
+        self.note(journal, Mark(incarnation, mark.length + len(tail.batches), reading.crc), len(data))
 
-    def _replay(self, entries: list[Entry], incarnation: str | None) -> None:
-        if incarnation is not None:
+    def _begin_with(self, entries: list[Entry]) -> str:
+        """Read the first line of the journal, and take it away if it is a snapshot; return the incarnation."""
+        snapshot = read_snapshot(entries)
+        if snapshot is None:
+            incarnation = read_header(entries[0]).incarnation
             self.seed(incarnation)
-        for happened in commands(entries, self.scope):
-            self.run(happened.command.operation(NO_INDEX), happened.at)
+            return incarnation
+        self.run(put_back(snapshot, self.scope.owner))
+        del entries[0]
+        return snapshot.incarnation

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Generic, TypeVar
 
-from leafward.core.errors import LeaseLost, OutcomeUnknown, SessionExists
+from leafward.core.errors import LeaseLost, OutcomeUnknown, SessionExists, StoreError
 from leafward.core.info import SessionInfo
 from leafward.core.json import encode
 from leafward.core.times import now_micros, to_micros
@@ -15,11 +16,14 @@ from leafward.stores.leases import Fence
 from leafward.stores.replicated.finishing import to_its_end
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Write
 from leafward.stores.replicated.replica import Replica
+from leafward.stores.replicated.snapshots import take_down, take_down_shared
 from leafward.stores.sql import copying, reads, registry
-from leafward.stores.sql.commands import Command, EditEntry, End, Fork, Restore, Split
+from leafward.stores.sql.commands import Clear, Command, EditEntry, End, Fork, Restore, Split
 from leafward.stores.sql.scanning import NO_INDEX
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class Attempt(Generic[T]):
@@ -52,6 +56,8 @@ async def write(server: Server, replica: Replica, command: Command[T], fence: Fe
             replica.undo()
             raise
         if await to_its_end(_commit(server, replica, attempt, fence)):
+            for journal in filter(replica.is_outgrown, list(replica.marks)):
+                await to_its_end(_write_anew(server, replica, journal))
             return attempt.answer
         await replica.catch_up(server)
 
@@ -67,7 +73,7 @@ async def remove(server: Server, replica: Replica) -> bool:
         outcome = await to_its_end(server.commit([gone], None))
         if outcome is Outcome.DONE:
             return True
-        if outcome is Outcome.IN_DOUBT and (await server.marks([replica.own]))[0].incarnation != mark.incarnation:
+        if outcome is Outcome.IN_DOUBT and (await server.marks([replica.own]))[0].session != mark.session:
             return True
 
 
@@ -88,9 +94,26 @@ async def _commit(server: Server, replica: Replica, attempt: Attempt[Any], fence
     replica.keep()
     for written in attempt.writes:
         if written.journal in replica.marks:
-            replica.marks[written.journal] = written.mark
-            replica.size += len(written.batch)
+            replica.note(written.journal, written.mark, len(written.batch))
     return True
+
+
+async def _write_anew(server: Server, replica: Replica, journal: Journal) -> None:
+    """Have a journal tell what there is instead of how it came to be; if that fails, it goes on as it was."""
+    known = replica.marks[journal]
+    if journal == replica.own:
+        mark, batch = replica.run(take_down(known, now_micros()))
+    else:
+        mark, batch = replica.run(take_down_shared(replica.scope, now_micros()))
+    try:
+        outcome = await server.commit([Write(journal, known, mark, batch, anew=True)], None)
+    except StoreError as error:
+        _log.warning("a journal of session %r was not written anew: %s", replica.scope.session_id, error)
+        outcome = Outcome.IN_DOUBT
+    if outcome is Outcome.DONE:
+        replica.note(journal, mark, len(batch) - replica.lengths[journal])
+    elif outcome is Outcome.IN_DOUBT:
+        replica.reset()
 
 
 async def _was_done(server: Server, writes: list[Write]) -> bool:
@@ -134,6 +157,8 @@ def _try(replica: Replica, command: Command[Any]) -> Attempt[Any]:
     if replica.changes == before:
         replica.undo()
         return Attempt(checks, result)
+    if isinstance(command, Clear):
+        replica.tidy()
     writes = [_written(replica, header, records.record(command, result, at, neighbour))]
     if len(checks) > 1:
         version = replica.run(reads.version(replica.scope))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
+from itertools import groupby
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -26,6 +27,9 @@ CONNECT_S = 10
 ANSWER_S = 120
 """How long an answer is waited for, before the connection counts as lost."""
 LONGEST_LOCK_S = 60
+ROOM = 65536
+"""Bytes of a packet that are left for what is sent with a large text."""
+RAISE_PACKET = "raise its max_allowed_packet, or open the store with a smaller max_message_bytes"
 
 BEGIN_WRITING = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
 BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
@@ -136,17 +140,43 @@ class MysqlServer(Server):
         self, connection: Any, statement: str, parameters: tuple[Any, ...], *, writing: bool
     ) -> list[Any]:
         rendered = self.dialect.render(statement, writing=writing)
-        rows, key = (await self._ask(connection, rendered.text, self.dialect.encode(parameters)))[0]
+        values = self.dialect.encode(parameters)
+        if self._is_large(values):
+            rows, key = await self._ask_unescaped(connection, rendered.text, values)
+        else:
+            rows, key = (await self._ask(connection, rendered.text, values))[0]
         return [(key,)] if rendered.gives_key else rows
 
+    def _is_large(self, values: Sequence[Any]) -> bool:
+        # A character takes up to four bytes, and twice as many escaped.
+        return sum(len(value) for value in values if isinstance(value, str)) > self._packet // 8
+
+    async def _ask_unescaped(self, connection: Any, text: str, values: Sequence[Any]) -> tuple[list[Any], int]:
+        """Run a statement whose values are sent as they are, because escaped they might not fit into a packet."""
+        size = sum(len(value.encode()) for value in values if isinstance(value, str))
+        if size > self._packet - ROOM:
+            raise StoreError(f"{self.where} takes {self._packet:,} bytes at once, not {size:,}: {RAISE_PACKET}")
+        prepared = await connection.prepare(text.replace("%s", "?"))
+        try:
+            done = await prepared.execute(values)
+        finally:
+            await prepared.close()
+        return list(done.rows or ()), done.insert_id
+
     async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
-        if parameters:
-            rendered = self.dialect.render(statement, writing=True)
-            async with connection.cursor(self._cursor) as cursor:
-                await cursor.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
+        for large, some in groupby(parameters, self._is_large):
+            if large:
+                for each in some:
+                    await self.execute(connection, statement, each, writing=True)
+            else:
+                text = self.dialect.render(statement, writing=True).text
+                async with connection.cursor(self._cursor) as cursor:
+                    await cursor.executemany(text, [self.dialect.encode(each) for each in some])
 
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
         drafts, ids = command.drafts, scope_ids(command.scope)
+        if sum(len(draft.body) for draft in drafts) > self._packet // 4:
+            return None
         lease = () if fence is None else (*ids[1:], fence.token)
         rows = [
             (number, one.message.id, one.message.role, one.tokens, one.message.at, one.body.decode())
@@ -207,12 +237,13 @@ class MysqlServer(Server):
             if read_only not in (0, "OFF") or innodb:
                 raise _takes_no_writes(self.where)
             _check_pool(connection)
-            if packet < max_message_bytes + 65536:
+            if packet < max_message_bytes + ROOM:
                 raise ConfigurationError(
-                    f"{self.where} takes packets of {packet:,} bytes, and messages may have {max_message_bytes:,}: "
-                    "raise its max_allowed_packet, or open the store with a smaller max_message_bytes"
+                    f"{self.where} takes {packet:,} bytes at once, and messages may have {max_message_bytes:,}: "
+                    f"{RAISE_PACKET}"
                 )
-            self.durability = "power" if flush == 1 else "process" if flush == 2 else "none"
+            self._packet = packet
+            self.durability = "power" if flush in (1, 3) else "process" if flush == 2 else "none"
             collation = "utf8mb4_nopad_bin" if "MariaDB" in version else "utf8mb4_0900_bin"
             self.dialect = MySQL(self._prefix, collation=collation)
             await self._migrate(connection)
@@ -287,7 +318,7 @@ def explain(error: Exception, where: str) -> LeafwardError:
     if number in _FULL:
         return StorageFull(where)
     if number == 1153:
-        return StoreError(f"a message is larger than {where} takes: raise its max_allowed_packet")
+        return StoreError(f"this is more than {where} takes at once: {RAISE_PACKET}")
     if number in (1040, 1203):
         return StoreError(f"{where} takes no more connections: raise its limit, or share one store in the process")
     if number in _GONE or isinstance(error, (OSError, EOFError)):

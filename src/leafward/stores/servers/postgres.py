@@ -81,7 +81,7 @@ class PostgresServer(Server):
         connection = await self._pool.acquire(timeout=CONNECT_S)
         try:
             yield connection
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TimeoutError):
             # It may be waiting for an answer that never comes.
             if _is_alive(connection):
                 connection.terminate()
@@ -125,7 +125,7 @@ class PostgresServer(Server):
             encode(draft.message.role for draft in drafts),
             [draft.tokens for draft in drafts],
             [draft.message.at for draft in drafts],
-            [draft.body.decode() for draft in drafts],
+            encode(draft.body.decode() for draft in drafts),
             command.weigh,
         ]
         if fence is None:
@@ -144,6 +144,7 @@ class PostgresServer(Server):
         gone = (
             asyncpg.PostgresConnectionError,
             asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
             asyncpg.AdminShutdownError,
             asyncpg.CrashShutdownError,
             asyncpg.CannotConnectNowError,
@@ -211,7 +212,8 @@ def _is_alive(connection: Any) -> bool:
 
 def _errors() -> tuple[type[Exception], ...]:
     asyncpg = _driver()
-    return asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError
+    # An internal error is what comes of a connection that the server ended between two statements.
+    return asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, asyncio.TimeoutError
 
 
 def _takes_no_writes(where: str) -> ConfigurationError:
@@ -235,7 +237,8 @@ def explain(error: Exception, where: str) -> LeafwardError:
         return StorageFull(where)
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return StoreError(f"{where} takes no more connections: raise its limit, or share one store in the process")
-    if isinstance(error, (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError)):
+    lost = (asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresConnectionError)
+    if isinstance(error, (OSError, asyncio.TimeoutError, *lost)):
         return StoreError(
             f"{where} cannot be reached ({type(error).__name__}): is it running, and is the address right?"
         )

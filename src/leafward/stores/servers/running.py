@@ -215,7 +215,7 @@ class ServerRunner:
 
     async def _persist(self, once: Callable[[Any], Coroutine[Any, Any, T]], attempt: _Try[Any]) -> T:
         """Try until it is done, or will not be."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline: float | None = None
         pause, races = 0.01, 0
         while True:
             try:
@@ -224,6 +224,8 @@ class ServerRunner:
             except self._server.errors as error:
                 failure = self._server.judge(error)
                 races += failure is Failure.RACE
+                # Counted from the first failure: an answer may have been waited for longer than that.
+                deadline = deadline or time.monotonic() + PATIENCE_S
                 over = time.monotonic() + pause > deadline
                 attempt.unsure |= attempt.in_flight and failure is Failure.GONE
                 attempt.in_flight = False

@@ -30,6 +30,8 @@ CHANGED = (
     _ROW
     + """FROM {p}unindexed u JOIN {p}message m ON m.place = u.place JOIN {p}session s ON s.tree_no = m.tree_no WHERE """
 )
+MOST = 2**31
+"""Matches that are ranked, however many are asked for: a server takes no larger numbers than it can count to."""
 PAGE = scanning.NEWEST_FIRST + " LIMIT ? OFFSET ?"
 
 
@@ -55,7 +57,9 @@ def search(
         rest += yield statement + condition + kept, asked
     matching = MATCHING + condition + kept + PAGE
     wanted = Wanted([[word], *wanted_words(query)])
-    found = yield from _enough(query, matching, (wanted, *asked), [*map(scanning.candidate, rest)], max(RANKED, limit))
+    found = yield from _enough(
+        query, matching, (wanted, *asked), [*map(scanning.candidate, rest)], max(RANKED, min(limit, MOST))
+    )
     return rank(query, found, limit=limit), Counter(row[0] for row in rest)
 
 

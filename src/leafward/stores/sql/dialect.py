@@ -126,8 +126,9 @@ class Postgres(Dialect):
                 "id": 'TEXT COLLATE "C"',
                 "key": 'TEXT COLLATE "C"',
                 "text": 'TEXT COLLATE "C"',
+                "word_number": "",
                 "words": "TSVECTOR",
-                "word_index": "CREATE INDEX {p}words_words ON {p}words USING gin (words)",
+                "word_index": "CREATE INDEX {p}words_found ON {p}words USING gin (words)",
                 "word_list": "array_to_tsvector(CAST(? AS TEXT[]))",
                 "match": "w.words @@ CAST(CAST(? AS TEXT) AS TSQUERY)",
                 "options": "",
@@ -156,14 +157,21 @@ class Postgres(Dialect):
 
     def decode(self, rows: Iterable[Any]) -> list[Any]:
         found = [tuple(row) for row in rows]
-        if any(isinstance(value, str) and self._MARK in value for row in found for value in row):
+        if any(self._is_encoded(value) for row in found for value in row):
             return [tuple(self._decode_text(value) for value in row) for row in found]
         return found
 
+    def _is_encoded(self, value: Any) -> bool:
+        return (isinstance(value, str) and self._MARK in value) or (
+            isinstance(value, bytes) and self._MARK.encode() in value
+        )
+
     def _decode_text(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return value.replace(self._MARK + "0", "\0").replace(self._MARK + "1", self._MARK)
-        return value
+        if not self._is_encoded(value):
+            return value
+        if isinstance(value, bytes):
+            return self._decode_text(value.decode()).encode()
+        return value.replace(self._MARK + "0", "\0").replace(self._MARK + "1", self._MARK)
 
 
 class MySQL(Dialect):
@@ -183,8 +191,11 @@ class MySQL(Dialect):
             "id": f"VARCHAR(255) {text}",
             "key": f"VARCHAR(490) {text}",
             "text": f"LONGTEXT {text}",
+            # After a crash InnoDB gives its own numbers again, also those it keeps as deleted: such rows are not found.
+            "word_number": "FTS_DOC_ID BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, "
+            "UNIQUE KEY FTS_DOC_ID_INDEX (FTS_DOC_ID), ",
             "words": f"LONGTEXT {text}",
-            "word_index": "CREATE FULLTEXT INDEX {p}words_words ON {p}words (words)",
+            "word_index": "CREATE FULLTEXT INDEX {p}words_found ON {p}words (words)",
             "word_list": "?",
             "match": "MATCH (w.words) AGAINST (? IN BOOLEAN MODE)",
             "options": f" ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={collation}",

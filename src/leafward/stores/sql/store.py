@@ -57,6 +57,7 @@ class Fenced(SqlStore):
         self.unfenced = store
         self.distributed = store.distributed
         self.leases = store.leases
+        self.registry = store.registry
         self.messages = SqlMessages(runner, lease.fence, store.messages)
         self.entries = SqlEntries(runner, lease.fence)
         # A lease is renewed as long as somebody has it: whoever writes behind it does.

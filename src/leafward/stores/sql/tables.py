@@ -72,7 +72,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """
         CREATE TABLE {p}words (
             place {int} NOT NULL PRIMARY KEY,
-            words {words} NOT NULL
+            {word_number}words {words} NOT NULL
         ){options}""",
         "{word_index}",
         """
@@ -80,14 +80,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
             place {int} NOT NULL PRIMARY KEY,
             tree_no {int} NOT NULL
         ){options}""",
-        "CREATE INDEX {p}unindexed_tree ON {p}unindexed (tree_no)",
+        "CREATE INDEX {p}unindexed_trees ON {p}unindexed (tree_no)",
         """
         CREATE TABLE {p}label (
             place {int} NOT NULL PRIMARY KEY,
             tree_no {int} NOT NULL,
             name {text} NOT NULL
         ){options}""",
-        "CREATE INDEX {p}label_tree ON {p}label (tree_no)",
+        "CREATE INDEX {p}label_trees ON {p}label (tree_no)",
         """
         CREATE TABLE {p}change (
             session_no {int} NOT NULL,
@@ -112,20 +112,22 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX {p}overlay_span ON {p}overlay (tree_no, low, high DESC, overlay_no DESC, seq, tokens)",
         """
         CREATE TABLE {p}reclaimed (
+            reclaimed_no {serial},
             place {int} NOT NULL,
-            call_id {key} NOT NULL,
+            call_id {text} NOT NULL,
             tree_no {int} NOT NULL,
-            notice {text} NOT NULL,
-            PRIMARY KEY (place, call_id)
+            notice {text} NOT NULL
         ){options}""",
-        "CREATE INDEX {p}reclaimed_tree ON {p}reclaimed (tree_no)",
+        "CREATE INDEX {p}reclaimed_places ON {p}reclaimed (place)",
+        "CREATE INDEX {p}reclaimed_trees ON {p}reclaimed (tree_no)",
         """
         CREATE TABLE {p}skill (
+            skill_no {serial},
             session_no {int} NOT NULL,
             label {id} NOT NULL,
-            skill_key {key} NOT NULL,
-            PRIMARY KEY (session_no, label, skill_key)
+            skill_key {text} NOT NULL
         ){options}""",
+        "CREATE INDEX {p}skill_sessions ON {p}skill (session_no)",
         """
         CREATE TABLE {p}prompt (
             session_no {int} NOT NULL PRIMARY KEY,
@@ -141,7 +143,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             label {id} NOT NULL,
             UNIQUE (owner_no, session_no, label)
         ){options}""",
-        "CREATE INDEX {p}shelf_session ON {p}shelf (session_no)",
+        "CREATE INDEX {p}shelf_sessions ON {p}shelf (session_no)",
         """
         CREATE TABLE {p}entry (
             entry_no {serial},

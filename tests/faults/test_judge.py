@@ -1,26 +1,16 @@
-"""What a killed writer was told is stored, is stored; short profile of `faults.torture --only kill`."""
+"""The judges catch each kind of loss."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
-import pytest
-
-from faults import kill
+from faults import fencing
 from faults.ledger import Ledger, Observed, compare, judge
 from faults.plan import BATCHES, Op, Planner, apply, word_of
 from faults.tree import Tree
 
 SEED = 20260101
-
-
-@pytest.mark.fault
-def test_twenty_kills_lose_nothing_and_every_control_is_caught() -> None:
-    outcome = kill.run(kills=20, seed=SEED, progress=print, control_kills=40)
-
-    assert outcome.violations == []
-    assert {control.name: control.detail for control in outcome.controls if not control.caught} == {}
 
 
 def _session_of(tree: Tree) -> Observed:
@@ -117,3 +107,32 @@ class TestTheJudge:
         found = judge(Tree(), Ledger([batch], begun=1), _session_of(half)).violations
 
         assert "whole or absent" in {violation.promise for violation in found}
+
+
+class TestTheJudgeOfLeases:
+    def _stored(self, *ids: str) -> Observed:
+        tree = Tree()
+        for message_id in ids:
+            tree.add({"id": message_id, "metadata": {"word": message_id}}, parent=tree.leaf)
+        return _session_of(tree)
+
+    def _found(self, said: list[list[str]], observed: Observed) -> set[str]:
+        return {violation.promise for violation in fencing.judge(fencing.Scene(said=said), observed)}
+
+    def test_accepts_holders_in_turn(self) -> None:
+        said = [["h 1", "i 1-0-0", "a 1-0-0", "i 1-0-1", "l 1-0-1"], ["h 2", "i 2-1-0"]]
+
+        assert self._found(said, self._stored("1-0-0", "2-1-0")) == set()
+
+    def test_finds_a_write_that_came_after_its_time(self) -> None:
+        said = [["i 1-0-0", "i 1-0-1"], ["i 2-1-0"]]
+
+        assert self._found(said, self._stored("1-0-0", "2-1-0", "1-0-1")) == {"no stale write is stored"}
+
+    def test_finds_a_token_with_two_holders(self) -> None:
+        assert self._found([["i 1-0-0"], ["i 1-1-0"]], self._stored("1-0-0")) == {"a token has one holder"}
+
+    def test_finds_what_is_lost_and_what_was_refused_and_stored(self) -> None:
+        said = [["i 1-0-0", "a 1-0-0", "i 1-0-1", "l 1-0-1"]]
+
+        assert self._found(said, self._stored("1-0-1")) == {"nothing acknowledged is lost", "refused is not stored"}

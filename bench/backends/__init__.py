@@ -1,0 +1,1 @@
+"""leafward on every backend beside the driver's own limit there."""

@@ -1,0 +1,150 @@
+"""`s3://bucket/folder`: a user has one object with all journals and leases, replaced if nobody else did before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import obstore
+from msgspec import json
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import from_url
+
+from leafward.core.errors import LeaseLost, OutcomeUnknown, StoreError
+from leafward.core.ids import Owner, Scope
+from leafward.stores.contracts import Durability
+from leafward.stores.guard import Guard
+from leafward.stores.leases import Fence, Slot, ticket_ttl
+from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Tail, Write
+from leafward.stores.replicated.store import ReplicatedStore
+
+Data = dict[str, Any]
+
+
+def journal_in(data: Data, journal: Journal) -> Data:
+    key = json.encode([journal.owner.agent_id, journal.session_id]).decode()
+    return data["journals"].setdefault(key, {"mark": NOTHING, "listed": None, "batches": []})
+
+
+class Bucket(Server):
+    """Journals and leases in a bucket."""
+
+    def __init__(self, objects: Any, url: str) -> None:
+        self._objects, self._url = objects, url
+
+    async def _read(self, user_id: str | None) -> tuple[str, bytes, str | None]:
+        """Return where a user's object is, what is in it, and which version of it that is."""
+        path = "anonymous.json" if user_id is None else f"{sha256(user_id.encode()).hexdigest()}.json"
+        try:
+            found = await obstore.get_async(self._objects, path)
+            return path, bytes(await found.bytes_async()), found.meta["e_tag"]
+        except (BaseError, FileNotFoundError) as error:
+            if not isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
+                raise StoreError(f"{self._url} could not be read") from error
+            return path, b'{"journals":{},"leases":{}}', None
+
+    async def _change(self, user_id: str | None, change: Callable[[Data], Any]) -> Any:
+        """Change what is stored of a user in one step; a change that came too late is made anew."""
+        while True:
+            path, stored, version = await self._read(user_id)
+            answer = change(data := json.decode(stored))
+            data["journals"] = {key: one for key, one in data["journals"].items() if tuple(one["mark"]) != NOTHING}
+            try:
+                if (changed := json.encode(data)) != stored:
+                    mode: Any = {"e_tag": version} if version else "create"
+                    await obstore.put_async(self._objects, path, changed, mode=mode)
+                return answer
+            except BaseError as error:
+                if not isinstance(error, AlreadyExistsError | PreconditionError):
+                    raise OutcomeUnknown(self._url, unanswered=True) from error
+
+    async def fetch(self, wanted: Sequence[tuple[Journal, Mark]]) -> list[Tail]:
+        data, tails = json.decode((await self._read(wanted[0][0].owner.user_id))[1]), []
+        for journal, known in wanted:
+            found = journal_in(data, journal)
+            mark = Mark(*found["mark"])
+            foreign = known.length > 0 and (mark.incarnation != known.incarnation or mark.length < known.length)
+            new = [] if foreign else found["batches"][known.length :]
+            tails.append(Tail(mark, [one.encode() for one in new], foreign))
+        return tails
+
+    async def marks(self, journals: Sequence[Journal]) -> list[Mark]:
+        return [tail.mark for tail in await self.fetch([(journal, NOTHING) for journal in journals])]
+
+    async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
+        def change(data: Data) -> Outcome:
+            if fence and data["leases"].get(fence.slot.session_id, {}).get("token") != fence.token:
+                raise LeaseLost(fence.slot.session_id)
+            if any(Mark(*journal_in(data, one.journal)["mark"]) != one.expected for one in writes):
+                return Outcome.REFUSED
+            for one in (one for one in writes if one.mark != one.expected):
+                found = journal_in(data, one.journal)
+                kept = [] if one.anew else found["batches"]
+                found |= {"mark": one.mark, "batches": [*kept, one.batch.decode()]}
+                if one.listing:
+                    found["listed"] = one.listing.updated_at, one.listing.info.decode()
+            return Outcome.DONE
+
+        return await self._change(writes[0].journal.owner.user_id, change)
+
+    async def sessions(self, owner: Owner, limit: int | None, after: Listing | None) -> list[Listing]:
+        data = json.decode((await self._read(owner.user_id))[1])
+        rows = [(*json.decode(key), *one["listed"]) for key, one in data["journals"].items() if one["listed"]]
+        found = [Listing(at, session, info.encode()) for agent, session, at, info in rows if agent == owner.agent_id]
+        return sorted((one for one in found if after is None or one[:2] < after[:2]), reverse=True)[:limit]
+
+    async def session(self, scope: Scope) -> Listing | None:
+        return next((one for one in await self.sessions(scope.owner, None, None) if one[1] == scope.session_id), None)
+
+    async def count(self, owner: Owner) -> int:
+        return len(await self.sessions(owner, None, None))
+
+    async def _lease(self, slot: Slot, change: Callable[[Data], Any]) -> Any:
+        name, free = slot.session_id, b'{"token":0,"holder":null,"queue":{}}'
+        return await self._change(slot.user_id, lambda data: change(data["leases"].setdefault(name, json.decode(free))))
+
+    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+        def change(lease: Data) -> int | None:
+            now = time.time()
+            queue = lease["queue"] = {name: until for name, until in lease["queue"].items() if until > now}
+            if queue.get(holder, 0) < now + ticket_ttl(ttl) / 2:
+                queue[holder] = now + ticket_ttl(ttl)
+            if next(iter(queue)) == holder and lease["holder"] != holder:
+                queue[holder] = now + ttl
+                lease |= {"holder": holder, "token": max(lease["token"] + 1, int(now * 1e6))}
+            return lease["token"] if lease["holder"] == holder else None
+
+        return await self._lease(slot, change)
+
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+        def change(lease: Data) -> bool:
+            if lease["holder"] == holder:
+                lease["queue"] = {holder: 0} | lease["queue"] | {holder: time.time() + ttl}
+            return lease["holder"] == holder
+
+        return await self._lease(slot, change)
+
+    async def leave(self, slot: Slot, holder: str) -> None:
+        def change(lease: Data) -> None:
+            lease["queue"].pop(holder, None)
+            lease |= {"holder": None, "token": lease["token"] + 1} if lease["holder"] == holder else {}
+
+        await self._lease(slot, change)
+
+    async def scrub(self) -> list[str]:
+        return ["earlier versions of the user's object, where the bucket keeps them"]
+
+    def durability(self) -> Durability:
+        return "power"
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def open_bucket(url: str, *, client: Any = None, max_message_bytes: int = 8 << 20) -> ReplicatedStore:
+    """Open a bucket; where it is and who asks is said by `AWS_…` variables, or by `client`, a store of obstore's."""
+    # The driver does not repeat a put by itself: it would be refused because of itself.
+    bucket = Bucket(client or from_url(url, retry_config={"max_retries": 0}), url)
+    return ReplicatedStore(bucket, Guard(f"the store {url}"), max_message_bytes)

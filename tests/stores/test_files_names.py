@@ -1,0 +1,165 @@
+"""File names keep ids apart, and nobody but the owner gets at the files."""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leafward import ConfigurationError, Session, StoreError, open_store, user
+from leafward.core.ids import refusal
+from leafward.stores.files import names
+from leafward.stores.files.names import JOURNAL, aside, is_aside, name_of
+from leafward.testing.ids import HOSTILE_IDS
+from tests.stores.files_store import fill, journal, opened, shared_journal, texts
+
+ids = st.text(min_size=1, max_size=255).filter(lambda text: refusal(text) is None)
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("id", "name"),
+        [
+            ("user_123", "user_123"),
+            ("a.b-c", "a.b-c"),
+            ("sess 1", "c2VzcyAx"),
+            ("al/ice", "YWwvaWNl"),
+            ("会话", "5Lya6K-d"),
+            ("alice", "alice"),
+            ("k" * 245, "k" * 245),
+        ],
+    )
+    def test_an_id_has_the_name_that_agentscope_gives_it(self, id: str, name: str) -> None:
+        assert name_of(id, JOURNAL) == name + JOURNAL
+
+    @pytest.mark.parametrize(
+        "id", ["c2VzcyAx", "5Lya6K-d", ".hidden", "...", "a.log", "index.sqlite", "index.sqlite-wal"]
+    )
+    def test_an_id_that_could_be_taken_for_another_gets_a_name_of_its_own(self, id: str) -> None:
+        assert name_of(id) == f"~{id}"
+
+    def test_no_two_hostile_ids_share_a_name(self) -> None:
+        more = [urlsafe_b64encode(id.encode()).decode().rstrip("=") for id in HOSTILE_IDS]
+        everyone = {id for id in (*HOSTILE_IDS, *more, *(f"~{id}" for id in more)) if refusal(id) is None}
+
+        assert len({name_of(id, JOURNAL) for id in everyone}) == len(everyone)
+
+    @given(ids, ids)
+    def test_different_ids_have_different_names_that_stay_in_their_directory(self, one: str, other: str) -> None:
+        assert (name_of(one, JOURNAL) == name_of(other, JOURNAL)) == (one == other)
+        name = name_of(one)
+        assert len(name.encode()) <= 255
+        assert "/" not in name
+        assert name not in (".", "..", names.ANONYMOUS, names.LOCK, names.UNFINISHED, names.INDEX)
+        encoded = urlsafe_b64encode(one.encode()).decode().rstrip("=")
+        if refusal(encoded) is None and encoded != one:
+            assert name_of(encoded) != name
+
+    @given(ids)
+    def test_what_is_kept_beside_a_journal_is_known_by_its_name(self, id: str) -> None:
+        path = name_of(id, JOURNAL)
+
+        assert len(aside(path, "damaged", 99999)) <= 255
+        assert is_aside(path, aside(path, "torn", 3))
+        assert not is_aside(name_of(f"{id[:250]}.else", JOURNAL), aside(path, "torn", 3))
+        assert not aside(path, "torn", 3).endswith(JOURNAL)
+
+
+class TestAccess:
+    async def test_directories_and_files_are_private_whatever_the_umask(self, tmp_path: Path) -> None:
+        old = os.umask(0)
+        try:
+            async with opened(tmp_path / "new" / "store") as store:
+                await fill(store, user_id="ann")
+        finally:
+            os.umask(old)
+        modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
+
+        assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+        assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+        assert (tmp_path / "new" / "store" / "index.sqlite") in modes
+
+    @pytest.mark.parametrize("depth", range(1, 6))
+    async def test_a_link_below_the_root_is_not_followed(self, tmp_path: Path, depth: int) -> None:
+        root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+        async with opened(root) as store:
+            await fill(store, count=1)
+        path = root.joinpath(*journal(root).relative_to(root).parts[:depth])
+        path.rename(elsewhere)
+        path.symlink_to(elsewhere)
+        before = {one: one.read_bytes() for one in tmp_path.rglob("*.jsonl")}
+
+        async with opened(root) as store:
+            for call in (Session(store, "s").get_history(), Session(store, "s").append_message(user("no"))):
+                with pytest.raises(StoreError, match="is a link"):
+                    await call
+
+        assert {one: one.read_bytes() for one in tmp_path.rglob("*.jsonl")} == before
+
+    async def test_a_pipe_in_place_of_a_journal_is_refused(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as store:
+            await fill(store, "other", count=1)
+            os.mkfifo(journal(tmp_path))
+            with pytest.raises(StoreError, match="no file or directory of a store"):
+                await Session(store, "s").append_message(user("no"))
+            assert await texts(store, "other") == ["walnut 0"]
+
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+    async def test_a_root_that_others_can_write_to_is_refused(self, tmp_path: Path, mode: int) -> None:
+        root = tmp_path / "root"
+        root.mkdir()
+        root.chmod(mode)
+
+        with pytest.raises(ConfigurationError, match="can be written to by others: use one of your own with mode 0700"):
+            await open_store(f"file:///{root}")
+        assert list(root.iterdir()) == []
+
+    async def test_a_root_of_somebody_else_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+        with pytest.raises(ConfigurationError, match="belongs to somebody else"):
+            await open_store(f"file:///{tmp_path}")
+
+    @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
+    @pytest.mark.parametrize("url", ["file:///{}/a b/dir", "sqlite:///{}/a b/chat.db"])
+    async def test_a_network_file_system_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, url: str
+    ) -> None:
+        mounts = tmp_path / "mounts"
+        mounts.write_text(f"rootfs / ext4 rw 0 0\nserver:/x {tmp_path}/a\\040b {kind} rw 0 0\n")
+        monkeypatch.setattr("leafward.stores.sqlite.mounts.MOUNTS", str(mounts))
+
+        with pytest.raises(ConfigurationError, match=rf"is on a network file system \({kind}\)"):
+            await open_store(url.format(tmp_path))
+        assert not (tmp_path / "a b").exists()
+
+    async def test_a_file_in_place_of_the_directory_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        for path in ("file", "file/below"):
+            with pytest.raises(ConfigurationError, match="is a file: name a directory"):
+                await open_store(f"file:///{tmp_path}/{path}")
+
+    @pytest.mark.parametrize("url", ["file://", "file:///", "file://host/dir", "file:///a\0b", "file:///\ud800"])
+    async def test_a_url_that_names_no_directory_is_refused(self, url: str) -> None:
+        with pytest.raises(ConfigurationError, match="file:///relative/dir or file:////absolute/dir"):
+            await open_store(url)
+
+    async def test_a_relative_directory_is_one_below_the_current(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        async with open_store("file:///chats/mine") as store:
+            await Session(store, "s").append_message(user("hi"))
+        assert journal(tmp_path / "chats" / "mine").exists()
+
+    async def test_users_and_agents_have_directories_of_their_own(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as store:
+            await fill(store, "s 1", user_id="al/ice", agent_id="a.b", count=1)
+            await fill(store, count=1)
+
+        assert (tmp_path / "YWwvaWNl/agents/a.b/sessions/cyAx.log.jsonl").exists()
+        assert (tmp_path / "__anon__/agents/default/sessions/s.log.jsonl").exists()
+        assert shared_journal(tmp_path).parent == tmp_path / "__anon__/agents/default"
