@@ -21,33 +21,33 @@ def assert_kept(outcome: Outcome) -> None:
 
 @on(*PERSISTENT)
 def test_killed_writers_lose_nothing(backend: Backend) -> None:
-    assert_kept(kill.run(backend, kills=10, seed=SEED, progress=print, control_kills=40))
+    assert_kept(kill.run(backend, kills=8, seed=SEED, progress=print, control_kills=40))
 
 
 def test_a_killed_server_loses_nothing_and_its_clients_go_on(own_server: Backend) -> None:
-    assert_kept(kill.run_server(own_server, kills=6, seed=SEED, progress=print, control_kills=20))
+    assert_kept(kill.run_server(own_server, kills=5, seed=SEED, progress=print, control_kills=20))
 
 
 @on(*SERVERS)
 def test_a_lost_reply_means_one_effect(backend: Backend) -> None:
-    assert_kept(replies.run(backend, calls=120, seed=SEED, progress=print))
+    assert_kept(replies.run(backend, calls=100, seed=SEED, progress=print))
 
 
 @on(*BACKENDS)
 def test_four_writers_make_one_chain_that_a_fifth_party_hears_in_order(backend: Backend) -> None:
-    assert_kept(contention.run(backend, count=300, progress=print))
+    assert_kept(contention.run(backend, count=200, progress=print))
 
 
 @on(*BACKENDS)
 def test_a_holder_that_comes_back_too_late_is_refused(backend: Backend) -> None:
-    assert_kept(fencing.run(backend, stops=4, seed=SEED, progress=print, control_stops=4))
+    assert_kept(fencing.run(backend, stops=3, seed=SEED, progress=print, control_stops=3))
 
 
 @on(*PERSISTENT)
 def test_cancelled_appends_are_each_stored_or_absent(backend: Backend) -> None:
-    assert_kept(cancel.run(backend, cancels=100, seed=SEED, progress=print, control_cancels=50))
+    assert_kept(cancel.run(backend, cancels=80, seed=SEED, progress=print, control_cancels=40))
 
 
 @on(*ON_DISK)
 def test_a_full_disk_loses_nothing_and_the_store_goes_on(backend: Backend) -> None:
-    assert_kept(disk_full.run(backend, points=8, seed=SEED, progress=print))
+    assert_kept(disk_full.run(backend, points=6, seed=SEED, progress=print))

@@ -57,11 +57,12 @@ async def _lease(tenants: list[Tenant]) -> None:
 
 
 async def _end(tenants: list[Tenant]) -> None:
-    """Clear and delete every other tenant, then erase the rest one by one; what is left stays as it is to the byte."""
+    """Clear and delete the first, then erase the rest one by one; what is left stays as it is to the byte."""
     owners = Counter(tenant.owner for tenant in tenants)
-    left, going = tenants[1::2], tenants[::2]
+    first, *left = tenants
     before = {one: await _dump(one, owners) for one in left}
-    await _all(_clear_and_delete(one) for one in going)
+    await first.session.clear_messages()
+    assert await first.manager.delete(first.session_id)
     await _stay(left, before, owners)
     while left:
         gone = left.pop()
@@ -71,11 +72,6 @@ async def _end(tenants: list[Tenant]) -> None:
 
 async def _dump(tenant: Tenant, owners: Counter[tuple[str | None, str]]) -> str:
     return await repertoire.dump(tenant, alone=owners[tenant.owner] == 1)
-
-
-async def _clear_and_delete(tenant: Tenant) -> None:
-    await tenant.session.clear_messages()
-    assert await tenant.manager.delete(tenant.session_id)
 
 
 async def _stay(left: list[Tenant], before: dict[Tenant, str], owners: Counter[tuple[str | None, str]]) -> None:

@@ -97,8 +97,9 @@ async def read(t: Tenant) -> None:
 
 async def look_around(t: Tenant) -> None:
     m = t.manager
-    await m.list()
-    await m.search("walnut", limit=100)
+    # Sessions of one owner are seen together, each for what it is.
+    assert [one.id for one in await m.list() if t.own in one.name] == [t.session_id]
+    assert {one.session_id for one in await m.search("walnut", limit=100) if t.own in one.content} == {t.session_id}
     await m.get_history(t.session_id)
     await m.get_message_count(t.session_id)
     tools = await m.tools()

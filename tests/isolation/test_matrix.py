@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,6 +50,7 @@ async def test_tenants_whose_ids_look_alike_share_nothing(
     caplog: pytest.LogCaptureFixture,
     record_property: Callable[[str, object], None],
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="leafward")
     async with opened(backend, tmp_path, request) as store:
         tenants = await live_together(store, TENANTS[family])
 
@@ -126,6 +128,14 @@ async def test_a_store_that_takes_one_id_for_another_is_caught(part: str, place:
 
         with pytest.raises((AssertionError, LeafwardError)):
             await live_together(store, [family[0], family[PLACES[place]]])
+
+
+async def test_a_store_that_takes_each_id_for_itself_is_not() -> None:
+    async with open_store("memory://") as store:
+        for part, _ in PARTS:
+            setattr(store, part, Confused(getattr(store, part), {}))
+
+        await live_together(store, square("alice", "Alice"))
 
 
 async def test_a_word_of_another_tenant_is_found_wherever_it_was_told() -> None:

@@ -11,15 +11,16 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, Durability, Weight, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Weight, check_options
 from leafward.stores.leases import Fence
+from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import setup
-from leafward.stores.servers.server import Failure, Server
+from leafward.stores.servers.server import Failure, Placed, Position, Server, placed
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import MySQL
-from leafward.stores.sql.operations import Many, scope_ids
+from leafward.stores.sql.operations import Many
 from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
@@ -33,46 +34,6 @@ RAISE_PACKET = "raise its max_allowed_packet, or open the store with a smaller m
 
 BEGIN_WRITING = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
 BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-
-_SESSION = """
-    s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = %s AND user_id = %s) AND s.session_id = %s"""
-# One packet, one transaction. The session is held first, so that what follows is decided on what is committed; the
-# session is moved only if the messages were added.
-HOLD = (
-    """
-    SELECT s.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = s.session_no)
-    FROM {p}session s WHERE """
-    + _SESSION
-    + " FOR UPDATE"
-)
-HOLD_LEASE = """
-    SELECT 1 FROM {p}lease
-    WHERE user_id = %s AND session_id = %s AND token = %s AND holder IS NOT NULL LOCK IN SHARE MODE"""
-HAS_LEASE = """
-    AND EXISTS (SELECT 1 FROM {p}lease WHERE user_id = %s AND session_id = %s AND token = %s AND holder IS NOT NULL)"""
-DRAFT = "SELECT %s AS n, %s AS id, %s AS role, %s AS tokens, %s AS created_at, %s AS body"
-ADD = (
-    """
-    INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
-    SELECT s.leaf + d.n, s.tree_no, s.version + 1, d.id, d.role, d.tokens, d.created_at, d.body
-    FROM {p}session s JOIN {p}lane l ON l.lane_no = s.leaf >> 32 JOIN ({drafts}) d
-    WHERE """
-    + _SESSION
-    + """ AND l.floor <= s.leaf + 1 AND (s.window_tokens IS NOT NULL OR NOT %s){fence}
-        AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.place > s.leaf AND m.place < (l.lane_no + 1) << 32)
-        AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.tree_no = s.tree_no AND m.id IN ({ids}))"""
-)
-MOVE = (
-    """
-    UPDATE {p}session s SET s.leaf = s.leaf + %s, s.version = s.version + 1,
-        s.window_tokens = s.window_tokens + %s, s.updated_at = %s
-    WHERE """
-    + _SESSION
-    + """
-        AND EXISTS (
-            SELECT 1 FROM {p}message m WHERE m.place = s.leaf + %s AND m.tree_no = s.tree_no AND m.seq = s.version + 1
-        )"""
-)
 
 SETTINGS = """
     SELECT VERSION(), @@global.read_only, @@global.innodb_read_only, @@global.innodb_flush_log_at_trx_commit,
@@ -173,51 +134,33 @@ class MysqlServer(Server):
                 async with connection.cursor(self._cursor) as cursor:
                     await cursor.executemany(text, [self.dialect.encode(each) for each in some])
 
-    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
-        drafts, ids = command.drafts, scope_ids(command.scope)
-        if sum(len(draft.body) for draft in drafts) > self._packet // 4:
+    async def append_at(
+        self, connection: Any, position: Position, command: Append, fence: Fence | None, at: int
+    ) -> Placed | None:
+        if command.size > self._packet // 4:
             return None
-        lease = () if fence is None else (*ids[1:], fence.token)
-        rows = [
-            (number, one.message.id, one.message.role, one.tokens, one.message.at, one.body.decode())
-            for number, one in enumerate(drafts, 1)
-        ]
-        added = (
-            ADD.replace("{drafts}", " UNION ALL ".join([DRAFT] * len(rows)))
-            .replace("{ids}", ", ".join(["%s"] * len(rows)))
-            .replace("{fence}", "" if fence is None else HAS_LEASE)
-        )
-        statements = [BEGIN_WRITING, *([] if fence is None else [HOLD_LEASE]), HOLD, added, MOVE, "COMMIT"]
-        parameters = [
-            *lease,
-            *ids,
-            *(value for row in rows for value in row),
-            *ids,
-            command.weigh,
-            *lease,
-            *(row[1] for row in rows),
-            *(len(rows), sum(one.tokens for one in drafts), at),
-            *ids,
-            len(rows),
-        ]
+        rows = await self._append(connection, appending.at_position(position, command, fence, at))
+        return placed(command, position._replace(version=position.version + 1), _weight(rows)) if rows else None
+
+    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
+        if command.size > self._packet // 4:
+            return None
+        rows = await self._append(connection, appending.below_the_leaf(command, fence, at))
+        return placed(command, Position(*rows[0][2:]), _weight(rows)) if rows else None
+
+    async def _append(self, connection: Any, packet: appending.Packet) -> Any:
+        """Send statements together; return what the last of them to give rows gave, if the last to write wrote."""
+        rows: Any = ()
+        wrote = 0
         async with connection.cursor(self._cursor) as cursor:
-            await cursor.execute(self.dialect.named(";".join(statements)), parameters)
-            weights: Any = ()
-            moved = 0
+            await cursor.execute(self.dialect.named(f"{BEGIN_WRITING};{packet.text};COMMIT"), packet.parameters)
             while True:
                 if cursor.description:
-                    weights = await cursor.fetchall()
+                    rows = await cursor.fetchall()
                 else:
-                    # The last that changes rows is the one that moves the session.
-                    moved = cursor.rowcount or moved
+                    wrote = cursor.rowcount or wrote
                 if not await cursor.nextset():
-                    break
-        if not moved:
-            return None
-        stored = [one.message for one in drafts]
-        window, prompt = weights[0]
-        weight = Weight(window + sum(one.tokens for one in drafts), prompt) if command.weigh else None
-        return Appended(stored, len(stored), weight)
+                    return rows if wrote else ()
 
     def judge(self, error: Exception) -> Failure:
         number = _number(error)
@@ -280,6 +223,10 @@ class MysqlServer(Server):
         if self._ours:
             self._pool.close()
             await self._pool.wait_closed()
+
+
+def _weight(rows: Any) -> Weight:
+    return Weight(*rows[0][:2])
 
 
 def _errors() -> tuple[type[Exception], ...]:

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import Any
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, Durability, Weight, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Weight, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import setup
-from leafward.stores.servers.server import Failure, Server
+from leafward.stores.servers.server import Failure, Placed, Position, Server, placed
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
@@ -49,10 +49,31 @@ APPEND = """
         FROM moved CROSS JOIN unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])
             WITH ORDINALITY AS d (id, role, tokens, created_at, body, n)
     )
-    SELECT moved.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no) FROM moved"""
+    SELECT moved.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no),
+        moved.session_no, moved.tree_no, moved.version
+    FROM moved"""
+# Nothing that matters here happens to a session without moving its version; an id that is known violates its key.
+APPEND_AT = """
+    WITH held AS (
+        {held}
+    ), moved AS (
+        UPDATE {p}session s SET leaf = s.leaf + $4::bigint, version = s.version + 1,
+            window_tokens = s.window_tokens + $5::bigint, updated_at = $6
+        FROM held
+        WHERE s.session_no = $1 AND s.tree_no = $2 AND s.version = $3
+            AND (s.window_tokens IS NOT NULL OR NOT $12::boolean)
+        RETURNING s.leaf - $4::bigint AS above, s.window_tokens
+    ), added AS (
+        INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
+        SELECT moved.above + d.n, $2, $3 + 1, d.id, d.role, d.tokens, d.created_at, d.body
+        FROM moved CROSS JOIN unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])
+            WITH ORDINALITY AS d (id, role, tokens, created_at, body, n)
+    )
+    SELECT moved.window_tokens, CASE WHEN $12 THEN (SELECT tokens FROM {p}prompt p WHERE p.session_no = $1) END
+    FROM moved"""
 HELD = """
         SELECT 1 FROM {p}lease
-        WHERE user_id = $2 AND session_id = $3 AND token = $13 AND holder IS NOT NULL FOR SHARE"""
+        WHERE user_id = ${user} AND session_id = ${session} AND token = $13 AND holder IS NOT NULL FOR SHARE"""
 NOT_HELD = "SELECT 1"
 
 HAS_META = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
@@ -73,8 +94,15 @@ class PostgresServer(Server):
         self._prefix = prefix
         self._pool = pool
         self._ours = ours
-        self._append = self.dialect.named(APPEND.replace("{held}", NOT_HELD))
-        self._append_behind = self.dialect.named(APPEND.replace("{held}", HELD))
+        self._append = self._both(APPEND, user=2, session=3)
+        self._append_at = self._both(APPEND_AT, user=14, session=15)
+
+    def _both(self, statement: str, *, user: int, session: int) -> tuple[str, str]:
+        """Return a statement for handles without a lease, and for those behind one."""
+        held = HELD.replace("{user}", str(user)).replace("{session}", str(session))
+        return self.dialect.named(statement.replace("{held}", NOT_HELD)), self.dialect.named(
+            statement.replace("{held}", held)
+        )
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Any]:
@@ -114,10 +142,31 @@ class PostgresServer(Server):
             rendered = self.dialect.render(statement, writing=True)
             await connection.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
 
-    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
+    async def append_at(
+        self, connection: Any, position: Position, command: Append, fence: Fence | None, at: int
+    ) -> Placed | None:
+        given = self._given(command, at)
+        if fence is None:
+            rows = await connection.fetch(self._append_at[0], *position, *given)
+        else:
+            slot = self.dialect.encode(scope_ids(command.scope)[1:])
+            rows = await connection.fetch(self._append_at[1], *position, *given, fence.token, *slot)
+        following = position._replace(version=position.version + 1)
+        return placed(command, following, Weight(*rows[0])) if rows else None
+
+    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
+        scope = self.dialect.encode(scope_ids(command.scope))
+        given = self._given(command, at)
+        if fence is None:
+            rows = await connection.fetch(self._append[0], *scope, *given)
+        else:
+            rows = await connection.fetch(self._append[1], *scope, *given, fence.token)
+        return placed(command, Position(*rows[0][2:]), Weight(*rows[0][:2])) if rows else None
+
+    def _given(self, command: Append, at: int) -> list[Any]:
+        """Return the parameters that tell what is to be appended."""
         drafts, encode = command.drafts, self.dialect.encode
-        parameters: list[Any] = [
-            *encode(scope_ids(command.scope)),
+        return [
             len(drafts),
             sum(draft.tokens for draft in drafts),
             at,
@@ -128,14 +177,6 @@ class PostgresServer(Server):
             encode(draft.body.decode() for draft in drafts),
             command.weigh,
         ]
-        if fence is None:
-            rows = await connection.fetch(self._append, *parameters)
-        else:
-            rows = await connection.fetch(self._append_behind, *parameters, fence.token)
-        if not rows:
-            return None
-        weight = Weight(*rows[0]) if command.weigh else None
-        return Appended([draft.message for draft in drafts], len(drafts), weight)
 
     def judge(self, error: Exception) -> Failure:
         asyncpg = _driver()

@@ -15,14 +15,14 @@ from leafward.core.parent import LATEST_LEAF
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.times import now_micros
-from leafward.stores.contracts import SearchFilter
+from leafward.stores.contracts import Appended, SearchFilter
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.servers import searching
 from leafward.stores.servers.indexing import Indexer, Words, unindexed_sessions
 from leafward.stores.servers.purge import Purge, erase
-from leafward.stores.servers.server import Failure, Server
+from leafward.stores.servers.server import Failure, Position, Server
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads
 from leafward.stores.sql.commands import Append, Clear, Command, Remove
@@ -33,6 +33,7 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long a server that is gone is waited for."""
 MOST_RACES = 50
+MOST_POSITIONS = 10_000
 POLL_S = 0.1
 """How often is looked for what others wrote, while somebody waits for it."""
 
@@ -69,6 +70,7 @@ class ServerRunner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watching = 0
         self._watcher: asyncio.Task[None] | None = None
+        self._positions: dict[Scope, Position] = {}
         self._purge = Purge(self.transact)
         self._indexer = Indexer(self)
 
@@ -102,13 +104,29 @@ class ServerRunner:
             plain = _below_the_leaf(command)
             if plain is not None:
                 attempt.begun = attempt.in_flight = True
-                appended = await self._server.append_quickly(connection, plain, fence, at)
+                appended = await self._append(connection, plain, fence, at)
                 attempt.in_flight = False
                 if appended is not None:
                     return cast(T, appended)
             return await self._commit(connection, lambda: leases.fenced(command, WORDS, fence), at, attempt)
 
         return await self._persist(once, attempt)
+
+    async def _append(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
+        """Append in one statement, if it can be done so."""
+        # Taken out, so that a position at which something went wrong is not tried again.
+        position = self._positions.pop(command.scope, None)
+        placed = None
+        if position is not None:
+            placed = await self._server.append_at(connection, position, command, fence, at)
+        if placed is None:
+            placed = await self._server.append_quickly(connection, command, fence, at)
+        if placed is None:
+            return None
+        if len(self._positions) >= MOST_POSITIONS:
+            self._positions.pop(next(iter(self._positions)))
+        self._positions[command.scope] = placed.next
+        return placed.appended
 
     async def _commit(self, connection: Any, operation: Callable[[], Operation[T]], at: int, attempt: _Try[T]) -> T:
         server = self._server

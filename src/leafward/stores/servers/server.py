@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from leafward.core.errors import LeafwardError
-from leafward.stores.contracts import Appended, Durability
+from leafward.stores.contracts import Appended, Durability, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
@@ -23,6 +23,27 @@ class Failure(Enum):
     GONE = "the connection is lost, or cannot be made"
     RACE = "another transaction was first; this one is undone and can be run again"
     FINAL = "running it again would not help"
+
+
+class Position(NamedTuple):
+    """Where an append stands when nothing was written to its session since: below the last one, in the same lane."""
+
+    session_no: int
+    tree_no: int
+    version: int
+
+
+class Placed(NamedTuple):
+    """What was appended, and where the next one stands."""
+
+    appended: Appended
+    next: Position
+
+
+def placed(command: Append, position: Position, weight: Weight) -> Placed:
+    """Return what an append gives that went through."""
+    messages = [draft.message for draft in command.drafts]
+    return Placed(Appended(messages, len(messages), weight if command.weigh else None), position)
 
 
 class Server(ABC):
@@ -58,7 +79,16 @@ class Server(ABC):
         """Run one statement many times, in as few round trips as the driver can."""
 
     @abstractmethod
-    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
+    async def append_at(
+        self, connection: Any, position: Position, command: Append, fence: Fence | None, at: int
+    ) -> Placed | None:
+        """Append where this process appended last, in one round trip and one transaction.
+
+        `None`, with nothing written, when the session was changed since, or the fence does not hold.
+        """
+
+    @abstractmethod
+    async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         """Append below the leaf in one round trip and one transaction.
 
         `None`, with nothing written, unless the session is there, all ids are new, the leaf is the last of its lane, no
