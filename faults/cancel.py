@@ -19,7 +19,7 @@ from faults.broken import variant
 from faults.ledger import Violation
 from faults.outcome import Control, Outcome, caught
 from faults.perform import Writable
-from faults.worker import Say, Worker, error_line
+from faults.worker import Say, Worker
 from leafward import Message, Session, open_store, user
 
 _WEDGED_AFTER = 20.0
@@ -33,13 +33,9 @@ def message_number(number: int) -> Message:
 
 async def cancel_many(job: Mapping[str, Any], say: Say) -> None:
     """Append and cancel until enough appends were cancelled (in the writer's process)."""
-    try:
-        async with open_store(job["url"]) as store:
-            session = Session(store, job["session"])
-            await _Canceller(session, variant(job["variant"], session), job["seed"], say).run(job["cancels"])
-    except Exception as error:
-        say(error_line(error))
-        raise
+    async with open_store(job["url"]) as store:
+        session = Session(store, job["session"])
+        await _Canceller(session, variant(job["variant"], session), job["seed"], say).run(job["cancels"])
 
 
 class _Canceller:

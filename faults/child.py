@@ -37,10 +37,11 @@ def main() -> None:
     for name in sys.argv[1:]:
         if not name.startswith("--"):
             import_module(name)
-    from faults import cancel, contention, disk_full, fencing, kill
+    from faults import cancel, contention, disk_full, fencing, writer
+    from faults.worker import error_line
 
     jobs = {
-        "kill": kill.write_until_killed,
+        "kill": writer.write_until_killed,
         "append": contention.append_many,
         "watch": contention.watch,
         "fill": disk_full.fill,
@@ -49,7 +50,11 @@ def main() -> None:
     }
     job = _read_job()
     if job is not None:
-        asyncio.run(jobs[job["do"]](job, _say))
+        try:
+            asyncio.run(jobs[job["do"]](job, _say))
+        except Exception as error:
+            _say(error_line(error))
+            raise
 
 
 if __name__ == "__main__":

@@ -202,8 +202,8 @@ def judge_controls(scene: Scene) -> list[Control]:
 
 
 def _starved(history: list[str]) -> list[str]:
-    first, *own = [message_id for message_id in history if message_id.startswith("0-")]
-    return [first, *(message_id for message_id in history if not message_id.startswith("0-")), *own]
+    own = [message_id for message_id in history if message_id.startswith("0-")]
+    return [*own[:1], *(message_id for message_id in history if not message_id.startswith("0-")), *own[1:]]
 
 
 def _drop(items: list[Any], place: int) -> list[Any]:

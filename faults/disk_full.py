@@ -17,7 +17,7 @@ from typing import Any
 from faults.backends import Backend, Place
 from faults.ledger import Violation
 from faults.outcome import Control, Outcome, caught
-from faults.worker import Pool, Say, error_line
+from faults.worker import Pool, Say
 from leafward import Message, Session, StorageFull, open_store, user
 
 _SMALLEST = 4 << 10
@@ -40,11 +40,7 @@ async def fill(job: Mapping[str, Any], say: Say) -> None:
     """Append until the disk is full, make room, go on (in the writer's process)."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], hard))
-    try:
-        await _fill(job, say, make_room=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard)))
-    except Exception as error:
-        say(error_line(error))
-        raise
+    await _fill(job, say, make_room=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard)))
 
 
 async def _fill(job: Mapping[str, Any], say: Say, *, make_room: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from faults.backends import Backend, Place
 from faults.ledger import Observed, Violation
 from faults.outcome import Outcome, caught
 from faults.perform import observe
-from faults.worker import Say, Worker, error_line, wait_for_any
+from faults.worker import Say, Worker, wait_for_any
 from leafward import LeaseLost, Session, open_store, user
 from leafward.stores import Lease
 
@@ -43,17 +43,13 @@ async def hold_and_write(
     job: Mapping[str, Any], say: Say, *, between: Callable[[Lease], Awaitable[None]] = _breathe
 ) -> None:
     """Take the lease, write a little, give it back, again and again (in the holder's process)."""
-    try:
-        async with open_store(job["url"]) as store:
-            session = Session(store, job["session"])
-            while True:
-                async with store.leases.acquire(job["session"], ttl=_TTL) as lease:
-                    say(f"h {lease.token}")
-                    handle = session.with_lease(lease) if job["leased"] else session
-                    await _write(handle, lease, job["writer"], say, between)
-    except Exception as error:
-        say(error_line(error))
-        raise
+    async with open_store(job["url"]) as store:
+        session = Session(store, job["session"])
+        while True:
+            async with store.leases.acquire(job["session"], ttl=_TTL) as lease:
+                say(f"h {lease.token}")
+                handle = session.with_lease(lease) if job["leased"] else session
+                await _write(handle, lease, job["writer"], say, between)
 
 
 async def _write(
@@ -245,6 +241,7 @@ async def _play_tasks(place: Place, stops: int, seed: int, *, leased: bool) -> t
             if scene.done["followed"] == stops:
                 all_done.set()
 
+    waiting = asyncio.create_task(all_done.wait())
     holders = [
         asyncio.create_task(
             hold_and_write(place.job("hold", writer=writer, leased=leased), said.append, between=between)
@@ -252,7 +249,9 @@ async def _play_tasks(place: Place, stops: int, seed: int, *, leased: bool) -> t
         for writer, said in enumerate(scene.said)
     ]
     async with asyncio.timeout(_PATIENCE + stops * _LONGEST_STOP):
-        await all_done.wait()
+        ended, _ = await asyncio.wait({*holders, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.result()
     # The last one that was stopped is to find out.
     await asyncio.sleep(_BREATH)
     for holder in holders:

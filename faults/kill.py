@@ -11,23 +11,20 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from faults.backends import Backend, open_backend
-from faults.broken import variant
 from faults.ledger import Ledger, Violation, compare, judge
 from faults.outcome import Control, Outcome
 from faults.perform import observe, perform
 from faults.plan import APPENDS, BATCHES, MIXED, Kind, Op, Planner, apply, word_of
 from faults.tree import Tree
 from faults.worker import Pool, Say, Worker, WorkerFailed, error_line
-from leafward import Session, StoreError, open_store
+from leafward import Session, open_store
 
-T = TypeVar("T")
 Phase = Literal["opening", "writing", "closing"]
 _TRIGGER: Mapping[Phase, str] = {"opening": "o", "writing": "a ", "closing": "c"}
 _WINDOW: Mapping[Phase, float] = {"opening": 0.030, "writing": 0.015, "closing": 0.010}
@@ -42,7 +39,6 @@ _WORDS_PER_KILL = 40
 _OLD_WORDS_PER_KILL = 20
 _WORDS_AT_THE_END = 400
 _PATIENCE = 60.0
-_PAUSE = 0.01
 
 LOSES: Mapping[str, str] = {
     "postgres": "synchronous_commit = off",
@@ -50,46 +46,6 @@ LOSES: Mapping[str, str] = {
     "redis": "appendonly no",
 }
 """Settings with which a server acknowledges what a crash takes away."""
-
-
-async def write_until_killed(job: Mapping[str, Any], say: Say) -> None:
-    """Do a plan, saying what begins and what is acknowledged (in the writer's process)."""
-    ops = [Op.from_json(data) for data in job["ops"]]
-    repeat = partial(_repeat, say) if job["settles"] else _once
-    say("o")
-    try:
-        async with await repeat(lambda: open_store(job["url"])) as store:
-            session = variant(job["variant"], Session(store, job["session"]))
-            for number, op in enumerate(ops):
-                say(f"i {number}")
-                tell = partial(_tell_member, say, number)
-                await repeat(lambda op=op, tell=tell: perform(session, op, on_member=tell))
-                say(f"a {number}")
-            say("c")
-    except Exception as error:
-        say(error_line(error))
-        raise
-    say("d")
-    if not job["settles"]:
-        await asyncio.Event().wait()
-
-
-def _tell_member(say: Say, of: int, member: int) -> None:
-    say(f"m {of} {member}")
-
-
-async def _once(step: Callable[[], Awaitable[T]]) -> T:
-    return await step()
-
-
-async def _repeat(say: Say, step: Callable[[], Awaitable[T]]) -> T:
-    """Do a step until it is done, as a caller does whose server went away."""
-    while True:
-        try:
-            return await step()
-        except StoreError as error:
-            say(f"u {type(error).__name__}")
-            await asyncio.sleep(_PAUSE)
 
 
 @dataclass
@@ -169,11 +125,20 @@ def run_server(backend: Backend, *, kills: int, seed: int, progress: Say, contro
         }
         outcome.violations = tally.violations
         with open_backend(backend.name, settings=[LOSES[backend.name]]) as careless:
+            asyncio.run(_settle_tables(careless))
             control = replace(setting, kills=control_kills, seed=seed + 1, stop_at_first=True, weights=APPENDS)
-            outcome.controls = [
-                _control(f"`{LOSES[backend.name]}`", careless, control, expected="nothing acknowledged is lost")
-            ]
+            name = f"`{LOSES[backend.name]}`"
+            outcome.controls = [_control(name, careless, control, expected="nothing acknowledged is lost")]
     return outcome
+
+
+async def _settle_tables(backend: Backend) -> None:
+    """Have the tables on disk, so that only messages can be lost."""
+    async with open_store(backend.fresh().url):
+        pass
+    if backend.server is not None:
+        await asyncio.to_thread(backend.server.stop)
+        await asyncio.to_thread(backend.server.start)
 
 
 def _control(name: str, backend: Backend, setting: Setting, *, expected: str) -> Control:

@@ -138,9 +138,7 @@ class OutcomeUnknown(StoreError):
         self.where = where
         happened = "was not answered" if unanswered else "failed while it was being made durable"
         then = "repeat" if unanswered else "close the store, open it again and repeat"
-        super().__init__(
-            f"writing {where} {happened}: it may or may not be stored; {then} the call with the same ids"
-        )
+        super().__init__(f"writing {where} {happened}: it may or may not be stored; {then} the call with the same ids")
 
 
 class CorruptStore(StoreError):

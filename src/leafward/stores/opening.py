@@ -59,10 +59,11 @@ def open_store(url: str, **options: Any) -> Opening:
     """Open the store a URL names: `async with open_store("sqlite:///chat.db") as store`, or `await` it.
 
     `memory://` keeps sessions in this process, `memory://name` shares them inside it; `sqlite:///relative.db` and
-    `sqlite:////absolute.db` keep them in a file; `file:///relative/dir` and `file:////absolute/dir` keep a journal for
-    each session that a person can read; `redis://`, `rediss://`, `redis+cluster://host1,host2` and
-    `redis+sentinel://host1,host2/<master>` keep them on a server. Options: `durability` (`"power"`, the
-    default, or `"process"`), `max_message_bytes`, `table_prefix` (SQLite), `key_prefix` and `client` (Redis).
+    `sqlite:////absolute.db` keep them in a file, `file:///absolute/dir` and `file://./relative/dir` in journals that a
+    person can read; `postgresql://`, `mysql://`, `redis://`, `rediss://`, `redis+cluster://host1,host2` and
+    `redis+sentinel://host1,host2/<master>` on a server. Options: `durability` (`"power"`, the default, or
+    `"process"`), `max_message_bytes`, `table_prefix` (SQL), `key_prefix` (Redis), `client` (a pool or client of the
+    server's driver, which is used and never closed).
 
     Raises:
         ConfigurationError: an unknown scheme or option; it is a `ValueError` and names the known ones.

@@ -108,7 +108,7 @@ class FileStore(SqlStore):
 async def open_files(
     url: str, *, durability: str = "power", max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 ) -> FileStore:
-    """Open `file:///relative/dir` or `file:////absolute/dir`, making the directory when it is missing."""
+    """Open `file:///absolute/dir` or `file://./relative/dir`, making the directory when it is missing."""
     check_options(durability, max_message_bytes)
     guard = Guard(f"the store {url}")
     path = _path(url)
@@ -122,10 +122,11 @@ async def open_files(
 
 
 def _path(url: str) -> str:
-    path = url.removeprefix("file:///")
-    if path == url or not path or "\0" in path or not _is_text(path):
+    path = url.removeprefix("file://")
+    # As everywhere else three slashes begin an absolute path; a fourth, which sqlite:// wants, does no harm.
+    if not path.startswith(("/", "./", "../")) or not path.strip("/") or "\0" in path or not _is_text(path):
         raise ConfigurationError(
-            f"{without_secrets(url)!r} names no directory: write file:///relative/dir or file:////absolute/dir"
+            f"{without_secrets(url)!r} names no directory: write file:///absolute/dir or file://./relative/dir"
         )
     # Resolved once: below it no link is followed.
     return os.path.realpath(path)

@@ -29,7 +29,7 @@ _HOLD_LEASE = f"SELECT 1 {_LEASE} LOCK IN SHARE MODE;"
 _HELD = f" AND EXISTS (SELECT 1 {_LEASE})"
 _WEIGHT = "s.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = s.session_no)"
 
-_HOLD = f"SELECT {_WEIGHT}, s.session_no, s.tree_no, s.version + 1 FROM {{p}}session s WHERE {_SCOPE} FOR UPDATE;"
+_HOLD = f"SELECT %s + {_WEIGHT}, s.session_no, s.tree_no, s.version + 1 FROM {{p}}session s WHERE {_SCOPE} FOR UPDATE;"
 _DRAFT = "SELECT %s AS n, %s AS id, %s AS role, %s AS tokens, %s AS created_at, %s AS body"
 _ADD = """
     INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
@@ -66,8 +66,9 @@ def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
             _MOVE + _SCOPE + _ADDED,
         )
     )
-    moved = (*_growth(command), at, *scope, len(ids))
-    return Packet(text, [*lease, *scope, *rows, *scope, command.weigh, *lease, *ids, *moved])
+    growth = _growth(command)
+    moved = (*growth, at, *scope, len(ids))
+    return Packet(text, [*lease, growth[1], *scope, *rows, *scope, command.weigh, *lease, *ids, *moved])
 
 
 def at_position(position: Position, command: Append, fence: Fence | None, at: int) -> Packet:
