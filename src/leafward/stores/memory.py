@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -80,17 +81,17 @@ class MemoryRunner:
     async def leave(self, slot: Slot, holder: str) -> None:
         self._commit(leases.leave(slot, holder))
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         self._guard.check()
         with self._data.lock:
-            return self._run(operation)
+            return self._run(operation())
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
-        return await self.read(where, scanning.search(where, query, only, limit))
+        return await self.read(where, lambda: scanning.search(where, query, only, limit))
 
     async def wait(self, scope: Scope, version: int) -> None:
         async with self._data.signals.listening(scope) as changed:
-            while await self.read(scope, reads.version(scope)) == version:
+            while await self.read(scope, lambda: reads.version(scope)) == version:
                 await changed.wait()
                 changed.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
@@ -64,28 +64,23 @@ class FileRunner(SqliteRunner):
         finally:
             self._signals.notify(command.scope)
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        found = await self.read_if_current(where, operation)
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        found = await self._readers.run(lambda connection: self._read_if_current(connection, where, operation))
         if found is None:
             await self.be_current(where)
-            found = await self.read_now(operation)
+            return await super().read(where, operation)
         return found[0]
 
-    async def read_if_current(self, where: Scope | Owner, operation: Operation[T]) -> tuple[T] | None:
-        """Run an operation if the index holds all that it may look at; it is not begun otherwise."""
-        return await self._readers.run(lambda connection: self._try(connection, where, operation))
-
-    def _try(self, connection: sqlite3.Connection, where: Scope | Owner, operation: Operation[T]) -> tuple[T] | None:
+    def _read_if_current(
+        self, connection: sqlite3.Connection, where: Scope | Owner, operation: Callable[[], Operation[T]]
+    ) -> tuple[T] | None:
+        """Run an operation if the index holds all that it may look at."""
         try:
             current = self._is_current(connection, where)
         except sqlite3.Error:
             # Whoever brings it up to date will meet the same, and can do something about it.
             return None
-        return (self._database.run(connection, operation),) if current else None
-
-    async def read_now(self, operation: Operation[T]) -> tuple[T]:
-        """Run an operation on the index as it is."""
-        return (await self._readers.run(lambda connection: self._database.run(connection, operation)),)
+        return (self._database.run(connection, operation()),) if current else None
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         work = partial(self._search_if_current, where, query, only, limit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from inspect import GEN_CREATED, getgeneratorstate
 from typing import TypeVar
 
 from leafward.core.errors import CorruptStore, OutcomeUnknown, StoreError
@@ -119,29 +118,8 @@ class Serving:
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         return await self._run(lambda runner: runner.write(command, fence))
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        found = await self._read(operation, lambda runner: runner.read_if_current(where, operation))
-        if found is None:
-            await self._run(lambda runner: runner.be_current(where))
-            found = await self._read(operation, lambda runner: runner.read_now(operation))
-        if found is None:
-            raise StoreError(f"{self.engine.database.path} was removed again while it was made anew: repeat the call")
-        return found[0]
-
-    async def _read(
-        self, operation: Operation[T], call: Callable[[FileRunner], Awaitable[tuple[T] | None]]
-    ) -> tuple[T] | None:
-        engine = self.engine
-        try:
-            return await call(engine.runner)
-        except StoreError as error:
-            if not self._is_lost(engine, error):
-                raise
-            await self._renew(engine, error)
-            if getgeneratorstate(operation) != GEN_CREATED:
-                # An operation runs only once.
-                raise StoreError(f"{engine.database.path} was lost and is made anew: repeat the call") from error
-            return None
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        return await self._run(lambda runner: runner.read(where, operation))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._run(lambda runner: runner.search(where, query, only, limit))
@@ -152,7 +130,7 @@ class Serving:
                 engine = self.engine
                 async with engine.runner.watching():
                     while self.engine is engine:
-                        if await self.read(scope, reads.version(scope)) != version:
+                        if await self.read(scope, lambda: reads.version(scope)) != version:
                             return
                         await changed.wait()
                         changed.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import merge
 from itertools import islice
 from typing import TypeVar
@@ -55,18 +55,18 @@ class ReplicatedRunner:
                 self._watcher.notify(command.scope)
                 self._watcher.notify(replica.scope)
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         assert isinstance(where, Scope), "what is asked of an owner is asked of the server"
         self._guard.check()
         async with self._replicas.using(where) as replica:
             self._guard.check()
             await replica.catch_up(self._server)
-            return replica.run(operation)
+            return replica.run(operation())
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         self._guard.check()
         if isinstance(where, Scope):
-            return await self.read(where, scanning.search(where, query, only, limit))
+            return await self.read(where, lambda: scanning.search(where, query, only, limit))
         if not query.terms:
             return []
         scopes = [Scope(where, one.session_id) for one in await self._server.sessions(where, None, None)]
@@ -74,7 +74,7 @@ class ReplicatedRunner:
 
         async def matches(scope: Scope) -> list[Candidate]:
             async with searching:
-                found = await self.read(scope, scanning.candidates(scope, query, only))
+                found = await self.read(scope, lambda: scanning.candidates(scope, query, only))
                 return _matching(query, found, most=max(RANKED, limit))
 
         found = await asyncio.gather(*map(matches, scopes))
@@ -84,7 +84,7 @@ class ReplicatedRunner:
     async def wait(self, scope: Scope, version: int) -> None:
         self._guard.check()
         async with self._watcher.listening(scope) as changed:
-            while await self.read(scope, reads.version(scope)) == version:
+            while await self.read(scope, lambda: reads.version(scope)) == version:
                 await changed.wait()
                 changed.clear()
 

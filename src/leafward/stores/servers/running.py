@@ -26,7 +26,7 @@ from leafward.stores.servers.server import Failure, Position, Server
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads
 from leafward.stores.sql.commands import Append, Clear, Command, Remove
-from leafward.stores.sql.operations import Operation, Statement
+from leafward.stores.sql.operations import Operation
 
 T = TypeVar("T")
 
@@ -182,8 +182,8 @@ class ServerRunner:
 
     # Reading.
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        return await self.look(_repeatable(operation))
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        return await self.look(operation)
 
     async def look(self, operation: Callable[[], Operation[T]]) -> T:
         self._guard.check()
@@ -324,34 +324,6 @@ def _name_for(command: object) -> str | None:
 
 def _below_the_leaf(command: object) -> Append | None:
     return command if isinstance(command, Append) and command.parent is LATEST_LEAF else None
-
-
-def _repeatable(operation: Operation[T]) -> Callable[[], Operation[T]]:
-    """Return a maker of operations that do what this one does, however far an earlier one of them came.
-
-    A generator cannot be begun twice: what it asked before its connection was lost is asked again in the new snapshot,
-    and it goes on from there if the answers are the same.
-    """
-    asked: list[tuple[Statement, list[Any]]] = []
-    next_ones: list[Statement] = []
-    results: list[T] = []
-
-    def run() -> Operation[T]:
-        for statement, rows in asked:
-            if (yield statement) != rows:
-                raise StoreError("the connection was lost while it was reading what has changed since: repeat the call")
-        try:
-            if not results and not next_ones:
-                next_ones.append(next(operation))
-            while not results:
-                rows = yield next_ones[0]
-                asked.append((next_ones[0], rows))
-                next_ones[0] = operation.send(rows)
-        except StopIteration as stop:
-            results.append(stop.value)
-        return results[0]
-
-    return run
 
 
 def _versions(scopes: list[Scope]) -> Operation[dict[Scope, int]]:

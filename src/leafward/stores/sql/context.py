@@ -22,7 +22,7 @@ class SqlEntries:
         self._fence = fence
 
     async def get(self, shelf: Shelf, key: str = BLOCK) -> Entry | None:
-        return await self._runner.read(shelf.scope, entries.get(shelf, key))
+        return await self._runner.read(shelf.scope, lambda: entries.get(shelf, key))
 
     async def edit(
         self, shelf: Shelf, key: str, change: Edit, *, description: str | None = None, searchable: bool = False
@@ -31,13 +31,13 @@ class SqlEntries:
         return await self._runner.write(command, self._fence)
 
     async def count(self, shelf: Shelf) -> int:
-        return await self._runner.read(shelf.scope, entries.count(shelf))
+        return await self._runner.read(shelf.scope, lambda: entries.count(shelf))
 
     async def search(self, shelf: Shelf, query: Query, *, limit: int) -> list[SearchResult]:
-        return await self._runner.read(shelf.scope, entries.search(shelf, query, limit))
+        return await self._runner.read(shelf.scope, lambda: entries.search(shelf, query, limit))
 
     async def skills(self, scope: Scope) -> list[tuple[str, str]]:
-        return await self._runner.read(scope, entries.skills(scope))
+        return await self._runner.read(scope, lambda: entries.skills(scope))
 
     async def load_skill(self, scope: Scope, label: str, key: str) -> None:
         await self._runner.write(commands.LoadSkill(scope, label, key), self._fence)
@@ -46,7 +46,7 @@ class SqlEntries:
         return await self._runner.write(commands.UnloadSkill(scope, label, key, reclaimed), self._fence)
 
     async def prompt(self, scope: Scope) -> Prompt | None:
-        return await self._runner.read(scope, entries.prompt(scope))
+        return await self._runner.read(scope, lambda: entries.prompt(scope))
 
     async def keep_prompt(self, scope: Scope, prompt: Prompt, *, replace: bool) -> Prompt:
         return await self._runner.write(commands.KeepPrompt(scope, prompt, replace), self._fence)

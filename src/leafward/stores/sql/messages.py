@@ -69,43 +69,43 @@ class SqlMessages:
         return await self._runner.write(commands.AddOverlay(scope, overlay, unchanged), self._fence)
 
     async def overlays(self, scope: Scope) -> list[Compaction]:
-        return await self._runner.read(scope, overlays.overlays(scope))
+        return await self._runner.read(scope, lambda: overlays.overlays(scope))
 
     async def summaries(self, scope: Scope) -> list[str]:
-        return await self._runner.read(scope, overlays.summaries(scope))
+        return await self._runner.read(scope, lambda: overlays.summaries(scope))
 
     async def covered(self, scope: Scope, compaction_id: str, *, offset: int, limit: int) -> list[Message]:
-        return await self._runner.read(scope, overlays.covered(scope, compaction_id, offset, limit))
+        return await self._runner.read(scope, lambda: overlays.covered(scope, compaction_id, offset, limit))
 
     async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
         await self._runner.write(commands.Reclaim(scope, results), self._fence)
 
     async def weigh(self, scope: Scope) -> Weight:
-        return await self._runner.read(scope, overlays.weigh(scope))
+        return await self._runner.read(scope, lambda: overlays.weigh(scope))
 
     async def version(self, scope: Scope) -> int:
-        return await self._runner.read(scope, reads.version(scope))
+        return await self._runner.read(scope, lambda: reads.version(scope))
 
     async def get(self, scope: Scope, message_id: str) -> Message | None:
-        return await self._runner.read(scope, reads.get(scope, message_id))
+        return await self._runner.read(scope, lambda: reads.get(scope, message_id))
 
     async def leaf(self, scope: Scope) -> Message | None:
-        return await self._runner.read(scope, reads.leaf(scope))
+        return await self._runner.read(scope, lambda: reads.leaf(scope))
 
     async def parent(self, scope: Scope, message_id: str) -> Message | None:
-        return await self._runner.read(scope, reads.parent(scope, message_id))
+        return await self._runner.read(scope, lambda: reads.parent(scope, message_id))
 
     async def children(self, scope: Scope, message_id: str | None) -> list[Message]:
-        return await self._runner.read(scope, reads.children(scope, message_id))
+        return await self._runner.read(scope, lambda: reads.children(scope, message_id))
 
     async def leaves(self, scope: Scope) -> list[Message]:
-        return await self._runner.read(scope, reads.leaves(scope))
+        return await self._runner.read(scope, lambda: reads.leaves(scope))
 
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
-        return await self._runner.read(scope, reads.path(scope, leaf_id, raw))
+        return await self._runner.read(scope, lambda: reads.path(scope, leaf_id, raw))
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
-        return await self._runner.read(scope, reads.view(scope, leaf_id))
+        return await self._runner.read(scope, lambda: reads.view(scope, leaf_id))
 
     async def path_page(
         self,
@@ -116,22 +116,22 @@ class SqlMessages:
         newest_first: bool = False,
         limit: int,
     ) -> PathPage:
-        return await self._runner.read(scope, reads.path_page(scope, leaf_id, cursor, newest_first, limit))
+        return await self._runner.read(scope, lambda: reads.path_page(scope, leaf_id, cursor, newest_first, limit))
 
     async def path_length(self, scope: Scope, leaf_id: str | None) -> int:
-        return await self._runner.read(scope, reads.path_length(scope, leaf_id))
+        return await self._runner.read(scope, lambda: reads.path_length(scope, leaf_id))
 
     async def outline(self, scope: Scope) -> Outline:
-        return await self._runner.read(scope, reads.outline(scope))
+        return await self._runner.read(scope, lambda: reads.outline(scope))
 
     async def labels(self, scope: Scope) -> dict[str, str]:
-        return await self._runner.read(scope, reads.labels(scope))
+        return await self._runner.read(scope, lambda: reads.labels(scope))
 
     async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._runner.search(where, query, only, limit)
 
     async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        return await self._runner.read(scope, reads.changes(scope, since))
+        return await self._runner.read(scope, lambda: reads.changes(scope, since))
 
     async def wait(self, scope: Scope, version: int) -> None:
         await self._runner.wait(scope, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from leafward.core.ids import Owner, Scope
@@ -26,8 +27,11 @@ class Runner(Protocol):
         """
         ...
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        """Run an operation that looks at one session, or at the sessions of one owner, on what is committed now."""
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation that looks at one session, or at the sessions of one owner, on what is committed now.
+
+        It may be made and run more than once; only the last run counts.
+        """
         ...
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:

@@ -21,13 +21,13 @@ class SqlRegistry:
         return await self._runner.write(commands.Create(scope, origin))
 
     async def get(self, scope: Scope) -> SessionInfo | None:
-        return await self._runner.read(scope, registry.get(scope))
+        return await self._runner.read(scope, lambda: registry.get(scope))
 
     async def list(self, owner: Owner, *, limit: int | None, cursor: str | None) -> Page[SessionInfo]:
-        return await self._runner.read(owner, registry.list_sessions(owner, limit, cursor))
+        return await self._runner.read(owner, lambda: registry.list_sessions(owner, limit, cursor))
 
     async def count(self, owner: Owner) -> int:
-        return await self._runner.read(owner, registry.count(owner))
+        return await self._runner.read(owner, lambda: registry.count(owner))
 
     async def rename(self, scope: Scope, name: str) -> None:
         await self._runner.write(commands.Rename(scope, name))
@@ -48,7 +48,7 @@ class SqlRegistry:
         return await self._runner.write(commands.Split(target, scope, name, first))
 
     async def dump(self, scope: Scope) -> Archive:
-        return await self._runner.read(scope, copying.dump(scope))
+        return await self._runner.read(scope, lambda: copying.dump(scope))
 
     async def restore(self, scope: Scope, archive: Archive) -> SessionInfo:
         return await self._runner.write(commands.Restore(scope, archive))

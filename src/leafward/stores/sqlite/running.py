@@ -58,8 +58,8 @@ class SqliteRunner:
     async def leave(self, slot: Slot, holder: str) -> None:
         await self._commit(lambda: leases.leave(slot, holder))
 
-    async def read(self, where: Scope | Owner, operation: Operation[T]) -> T:
-        return await self._readers.run(lambda connection: self._database.run(connection, operation))
+    async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        return await self._readers.run(lambda connection: self._database.run(connection, operation()))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         found, sound = await self._readers.run(
@@ -71,7 +71,7 @@ class SqliteRunner:
 
     async def wait(self, scope: Scope, version: int) -> None:
         async with self._signals.listening(scope) as changed, self._watcher.watching():
-            while await self.read(scope, reads.version(scope)) == version:
+            while await self.read(scope, lambda: reads.version(scope)) == version:
                 await changed.wait()
                 changed.clear()
 
