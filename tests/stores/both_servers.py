@@ -102,8 +102,8 @@ class PostgresKind(Kind):
         return await asyncpg.create_pool(url, min_size=1, **options)
 
     def lent(self, store: ServerStore) -> int:
-        pool: Any = store._server._pool  # pyright: ignore[reportAttributeAccessIssue]
-        return pool.get_size() - pool.get_idle_size()
+        server: Any = store._server
+        return server._pool.get_size() - server._pool.get_idle_size() - len(server._idle)
 
 
 class MySQLKind(Kind):

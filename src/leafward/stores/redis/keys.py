@@ -37,6 +37,10 @@ class Keys:
         session = escape(journal.session_id)
         return [f"{agent}:journal:{session}".encode(), f"{agent}:mark:{session}".encode()]
 
+    def turn(self, journal: Journal) -> bytes:
+        """Return the key of who may write to a journal next."""
+        return self.journal(journal)[1] + b":turn"
+
     def listing(self, owner: Owner) -> list[bytes]:
         """Return the keys of what is known of an owner's sessions, and of their order."""
         agent = self._agent(owner)

@@ -48,15 +48,15 @@ end
 return found
 """)
 
-# KEYS: the lease; for each write the list, the mark, and the two of the owner's listing. ARGV: whether this is a
-# repetition, the nonce, the fencing token or nothing; for each write the mark that is expected, the mark to set, the
-# batch, the session, its time and its description, and whether the batch takes the place of all others. Returns 1 done,
-# 0 refused, -1 lease lost, -2 damaged.
+# KEYS: the lease; the turn; for each write the list, the mark, and the two of the owner's listing. ARGV: whether this
+# is a repetition, the nonce, the fencing token or nothing, who writes, and for how long a turn is kept; for each write
+# the mark that is expected, the mark to set, the batch, the session, its time and its description, and whether it
+# takes the place of all others. Returns 1 done, 0 refused, -1 lease lost, -2 damaged.
 COMMIT = Script("""
-local repeated, nonce, token = ARGV[1], ARGV[2], ARGV[3]
-local writes = {}
-for n = 1, (#KEYS - 1) / 4 do
-    local k, a = 4 * n - 2, 7 * n - 3
+local repeated, nonce, token, writer, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local writes, writing = {}, false
+for n = 1, (#KEYS - 2) / 4 do
+    local k, a = 4 * n - 1, 7 * n - 1
     local one = {
         list = KEYS[k], mark = KEYS[k + 1], infos = KEYS[k + 2], recent = KEYS[k + 3],
         expected = ARGV[a], new = ARGV[a + 1], batch = ARGV[a + 2],
@@ -66,14 +66,21 @@ for n = 1, (#KEYS - 1) / 4 do
     local done = one.new ~= '' and one.new .. ':' .. nonce or ''
     if repeated == '1' and not one.checks and one.stored == done then return 1 end
     writes[n] = one
+    writing = writing or not one.checks
 end
 if token ~= '' then
     local lease = redis.call('HMGET', KEYS[1], 'token', 'holder')
     if lease[1] ~= token or not lease[2] then return -1 end
 end
+-- Whoever wrote last knows the newest mark and would win again and again: one that was too late has the next turn.
+local turn = writing and redis.call('GET', KEYS[2])
+if turn and turn ~= writer then return 0 end
 for _, one in ipairs(writes) do
     local expected = one.expected ~= '' and one.expected .. ':' or ''
-    if string.sub(one.stored, 1, #expected) ~= expected or (expected == '' and one.stored ~= '') then return 0 end
+    if string.sub(one.stored, 1, #expected) ~= expected or (expected == '' and one.stored ~= '') then
+        if writing and not turn then redis.call('SET', KEYS[2], writer, 'PX', kept) end
+        return 0
+    end
     if not one.checks then
         local length = tonumber(string.match(one.expected, '^[^:]*:(%d+):') or '0')
         if redis.call('LLEN', one.list) ~= length then return -2 end
@@ -99,6 +106,7 @@ for _, one in ipairs(writes) do
         end
     end
 end
+if turn then redis.call('DEL', KEYS[2]) end
 return 1
 """)
 

@@ -26,6 +26,8 @@ _ALL = 1 << 62
 KEPT_MS = 24 * 3_600_000
 """For how long the keys of a lease outlive it. Tokens grow by the clock as well, so nothing depends on them."""
 
+TURN_MS = 200
+"""How long a writer that was too late has the next turn, if it does not come."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +38,7 @@ class RedisServer:
         self._calls = calls
         self._keys = keys
         self._durability: Durability = durability
+        self._writer = os.urandom(8).hex().encode()
 
     # Journals.
 
@@ -54,8 +57,9 @@ class RedisServer:
     async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
         journal = writes[0].journal
         slot = Slot(journal.owner.user_id, journal.session_id or "") if fence is None else fence.slot
-        keys = self._keys.lease(slot)[:1]
-        args: list[bytes | int] = [os.urandom(8).hex().encode(), b"" if fence is None else fence.token]
+        keys = [*self._keys.lease(slot)[:1], self._keys.turn(journal)]
+        token = b"" if fence is None else fence.token
+        args: list[bytes | int] = [os.urandom(8).hex().encode(), token, self._writer, TURN_MS]
         for write in writes:
             keys += [*self._keys.journal(write.journal), *self._keys.listing(write.journal.owner)]
             args += [_mark(write.expected), _mark(write.mark), write.batch, *_listed(write.listing)]
