@@ -28,3 +28,14 @@ class TestLargeNumbers(OnBothServers):
         assert await session.get_path_length() == 6000
         assert await session.delete_messages([f"first {n}" for n in range(0, 3000, 3)]) == 1000
         assert await session.get_path_length() == 5000
+
+    async def test_of_different_words_are_found_before_and_after_they_are_indexed(self, store: ServerStore) -> None:
+        session = Session(store, "s")
+        await session.append_message(user(" ".join(f"unusualword{n}" for n in range(60_000)), id="large"))
+        await session.append_message(user("a walnut", id="small"))
+
+        for _ in range(2):
+            for word in ("unusualword7", "unusualword59999", '"unusualword100 unusualword101"'):
+                assert [one.id for one in await session.search(word)] == ["large"], word
+            assert [one.id for one in await session.search("walnut")] == ["small"]
+            await store.settle()

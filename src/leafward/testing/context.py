@@ -204,6 +204,16 @@ class _Sharing:
 
         assert await content_of(mine) == "secret"
 
+    async def test_many_sessions_append_to_a_shared_block_at_once_and_no_line_is_lost(self, store: Store) -> None:
+        sessions = [Session(store, f"s{n % 6}").with_context("memory", shared=True) for n in range(12)]
+        await sessions[0].append_context_block("memory", "first")
+
+        await asyncio.gather(*(one.append_context_block("memory", f"line {n}") for n, one in enumerate(sessions)))
+
+        lines = (await content_of(sessions[0])).split("\n")
+        assert lines[0] == "first"
+        assert sorted(lines[1:]) == sorted(f"line {n}" for n in range(12))
+
     async def test_shared_content_is_one_for_all_sessions_of_a_user_with_an_agent(self, store: Store) -> None:
         def shared(session_id: str, user_id: str | None = "alice", agent_id: str = "x") -> Session:
             return Session(store, session_id, user_id=user_id, agent_id=agent_id).with_context("memory", shared=True)

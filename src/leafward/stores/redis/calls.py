@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -18,7 +19,7 @@ from leafward.stores.redis.scripts import Script
 from leafward.stores.replicated.finishing import apart
 
 PATIENCE_S = 3.0
-"""How long a server that is gone is waited for."""
+"""How long a server that is gone is waited for, from the first failure."""
 DOUBT_S = 10.0
 """How long when it may have done what was asked and only the reply is missing."""
 SILENCE_S = 10.0
@@ -90,7 +91,7 @@ class Calls:
     ) -> Reply:
         async with self._running_call():
             in_doubt = False
-            began, pause = time.monotonic(), 0.01
+            failing_since, pause = math.inf, 0.01
             while True:
                 told = (b"1" if in_doubt else b"",) if changes else ()
                 try:
@@ -101,9 +102,12 @@ class Calls:
                     error, in_doubt = gone, in_doubt or (changes and not _was_refused(gone))
                 except redis.RedisError as refused:
                     raise explain(refused, self.where) from refused
+                # Not since the call began: the first silence alone may last as long as our patience.
+                failing_since = min(failing_since, time.monotonic())
                 patience = DOUBT_S if in_doubt else PATIENCE_S
-                if isinstance(error, _KEPT_OUT) or time.monotonic() - began > patience:
-                    raise OutcomeUnknown(self.where) if in_doubt else explain(error, self.where) from error
+                if isinstance(error, _KEPT_OUT) or time.monotonic() - failing_since > patience:
+                    unknown = OutcomeUnknown(self.where, unanswered=True)
+                    raise unknown if in_doubt else explain(error, self.where) from error
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 0.5)
 

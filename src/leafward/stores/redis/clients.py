@@ -69,12 +69,18 @@ def check_client(client: object) -> Any:
     """Return a client that was given, if a store can use it.
 
     Raises:
-        ConfigurationError: it is not an asyncio client of redis-py.
+        ConfigurationError: it is not an asyncio client of redis-py, or it would repeat commands by itself.
     """
     if not isinstance(client, (Redis, RedisCluster)):
         raise ConfigurationError(
             f"client= is a redis.asyncio.Redis or redis.asyncio.RedisCluster, not a {type(client).__module__}."
             f"{type(client).__name__}"
+        )
+    # Of a plain client only the connections are used, which send what they are given once.
+    if isinstance(client, RedisCluster) and client.retry.get_retries() != 0:
+        raise ConfigurationError(
+            "the RedisCluster that was given repeats commands by itself, and a write could be done twice: "
+            "make it with retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)"
         )
     return client
 

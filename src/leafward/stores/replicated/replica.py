@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from leafward.core.errors import CorruptStore
@@ -14,6 +15,7 @@ from leafward.core.ids import Scope
 from leafward.stores.journal import lines
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.replaying import commands, read_header, shared_commands
+from leafward.stores.replicated.finishing import in_a_thread
 from leafward.stores.replicated.journals import NOTHING, Journal, Mark, Server, Tail
 from leafward.stores.replicated.snapshots import SMALLEST, bound, put_back, read_snapshot
 from leafward.stores.sql.in_memory import drop_discarded, new_database, render
@@ -24,6 +26,9 @@ T = TypeVar("T")
 
 EMPTY_SIZE = 256 * 1024
 """About how many bytes of memory a session takes that has nothing in it."""
+
+SMALL = 16 * 1024
+"""Bytes of lines that are worked through at once; with more, others would wait longer than a thread costs."""
 
 SEED = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
 
@@ -71,6 +76,10 @@ class Replica:
     def execute(self, statement: str, parameters: tuple[object, ...]) -> list[object]:
         return self._connection.execute(render(statement), parameters).fetchall()
 
+    async def work(self, work: Callable[[], T], size: int) -> T:
+        """Do some work on about so many bytes, in a thread if they are many."""
+        return work() if size <= SMALL else await in_a_thread(work)
+
     @property
     def changes(self) -> int:
         """A number that grows with every row that is changed."""
@@ -115,12 +124,13 @@ class Replica:
         self.size += length
         self.lengths[journal] += length
 
-    def is_outgrown(self, journal: Journal) -> bool:
+    async def is_outgrown(self, journal: Journal) -> bool:
         """Whether most of what a journal tells is no longer so, and it is better written anew."""
-        if self.lengths[journal] <= self._bounds[journal]:
+        length = self.lengths[journal]
+        if length <= self._bounds[journal]:
             return False
-        self._bounds[journal] = self.run(bound(shared=journal == self.shared))
-        return self.lengths[journal] > self._bounds[journal]
+        self._bounds[journal] = await self.work(lambda: self.run(bound(shared=journal == self.shared)), length)
+        return length > self._bounds[journal]
 
     # What the journals say.
 
@@ -132,15 +142,13 @@ class Replica:
                 self._warn(tails)
                 self.reset()
                 continue
-            for journal, tail in tails.items():
-                self._take_over(journal, tail)
+            length = sum(len(batch) for tail in tails.values() for batch in tail.batches)
+            await self.work(partial(self._take_over_all, tails), length)
             if all(self.marks[journal] == tail.mark for journal, tail in tails.items()):
                 self.loaded = True
                 return
             if not any(tail.batches for tail in tails.values()):
                 raise CorruptStore(self._what(self.own), "is not as long as its mark says")
-            # A long journal comes in parts, between which others have their turn.
-            await asyncio.sleep(0)
 
     def _warn(self, tails: dict[Journal, Tail]) -> None:
         for journal, tail in tails.items():
@@ -155,6 +163,10 @@ class Replica:
 
     def _what(self, journal: Journal) -> str:
         return f"the {'journal' if journal == self.own else 'shared journal'} of session {self.scope.session_id!r}"
+
+    def _take_over_all(self, tails: dict[Journal, Tail]) -> None:
+        for journal, tail in tails.items():
+            self._take_over(journal, tail)
 
     def _take_over(self, journal: Journal, tail: Tail) -> None:
         if not tail.batches:
@@ -182,11 +194,11 @@ class Replica:
 
     def _begin_with(self, entries: list[Entry]) -> str:
         """Read the first line of the journal, and take it away if it is a snapshot; return the incarnation."""
-        snapshot = read_snapshot(entries)
+        snapshot = read_snapshot(entries, self._what(self.own))
         if snapshot is None:
             incarnation = read_header(entries[0]).incarnation
             self.seed(incarnation)
             return incarnation
-        self.run(put_back(snapshot, self.scope.owner))
+        self.run(put_back(snapshot, self.scope.owner, self._what(self.own)))
         del entries[0]
         return snapshot.incarnation

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from heapq import merge
 from itertools import islice
 from typing import TypeVar
 
+from leafward.core.errors import CorruptStore
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Finder, Query
 from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
@@ -18,6 +20,7 @@ from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.replicated.journals import Server
 from leafward.stores.replicated.listing import parents
+from leafward.stores.replicated.replica import Replica
 from leafward.stores.replicated.replicas import BUDGET, Replicas
 from leafward.stores.replicated.watching import Watcher
 from leafward.stores.replicated.writing import remove, write
@@ -29,6 +32,10 @@ T = TypeVar("T")
 
 AT_ONCE = 16
 """How many of an owner's sessions are searched at the same time."""
+READ = 16
+"""How many bytes are read in the time that one is searched or replayed."""
+
+_log = logging.getLogger(__name__)
 
 
 class ReplicatedRunner:
@@ -57,29 +64,41 @@ class ReplicatedRunner:
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         assert isinstance(where, Scope), "what is asked of an owner is asked of the server"
+        return await self._look(where, lambda replica: replica.run(operation()), speed=READ)
+
+    async def _look(self, scope: Scope, work: Callable[[Replica], T], speed: int = 1) -> T:
+        """Do something with a replica that has all that is committed now."""
         self._guard.check()
-        async with self._replicas.using(where) as replica:
+        async with self._replicas.using(scope) as replica:
             self._guard.check()
             await replica.catch_up(self._server)
-            return replica.run(operation())
+            return await replica.work(lambda: work(replica), replica.lengths[replica.own] // speed)
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         self._guard.check()
         if isinstance(where, Scope):
-            return await self.read(where, lambda: scanning.search(where, query, only, limit))
+            return await self._look(where, lambda replica: replica.run(scanning.search(where, query, only, limit)))
         if not query.terms:
             return []
         scopes = [Scope(where, one.session_id) for one in await self._server.sessions(where, None, None)]
         searching = asyncio.Semaphore(AT_ONCE)
 
         async def matches(scope: Scope) -> list[Candidate]:
-            async with searching:
-                found = await self.read(scope, lambda: scanning.candidates(scope, query, only))
+            def match(replica: Replica) -> list[Candidate]:
+                found = replica.run(scanning.candidates(scope, query, only))
                 return _matching(query, found, most=max(RANKED, limit))
+
+            async with searching:
+                try:
+                    return await self._look(scope, match)
+                except CorruptStore as error:
+                    # The others are not to be kept from their reader; this one's reader is told the same.
+                    _log.error("a session is left out of what was asked for: %s", error)
+                    return []
 
         found = await asyncio.gather(*map(matches, scopes))
         newest_first = merge(*found, key=lambda one: (-to_micros(one.created_at), one.id, one.session_id))
-        return rank(query, newest_first, limit=limit)
+        return await asyncio.to_thread(rank, query, newest_first, limit=limit)
 
     async def wait(self, scope: Scope, version: int) -> None:
         self._guard.check()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from leafward.core.errors import CorruptStore
 from leafward.core.ids import Owner, Scope
 from leafward.core.text import analyzer_version
 from leafward.stores.entries import Entry as StoredEntry
@@ -21,6 +22,7 @@ from leafward.stores.replicated.journals import Mark
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import put
 from leafward.stores.sql.operations import Operation, find_or_add_owner
+from leafward.stores.sql.schema import MIGRATIONS
 
 SNAPSHOT = "snapshot"
 SMALLEST = 1024 * 1024
@@ -28,7 +30,7 @@ SMALLEST = 1024 * 1024
 
 TABLES = ("session", "tree", "lane", "message", "label", "change", "overlay", "reclaimed", "skill", "prompt")
 COUNTED = ("session", "tree", "lane", "overlay")
-COLUMNS = "SELECT name FROM pragma_table_info('{table}')"
+COLUMNS = "SELECT name FROM pragma_table_info(?)"
 ROWS = "SELECT {columns} FROM {table}"
 ADD_ROW = "INSERT INTO {table} ({columns}) VALUES ({places})"
 GET_COUNT = "SELECT name, seq FROM sqlite_sequence"
@@ -57,11 +59,20 @@ class Table(msgspec.Struct, array_like=True):
     rows: list[list[Any]]
 
 
+class _MadeBy(msgspec.Struct):
+    """What every leafward can read of a snapshot."""
+
+    format: int
+    schema: int
+
+
 class Snapshot(msgspec.Struct):
     """All that a session consists of, by the names of tables and columns."""
 
     at: int
     format: int
+    schema: int
+    """How many steps had made the tables."""
     incarnation: str
     tables: dict[str, Table]
     counted: dict[str, int]
@@ -77,14 +88,14 @@ def take_down(mark: Mark, at: int) -> Operation[tuple[Mark, bytes]]:
     """Return a session as the one batch of a journal that replaces the one that goes up to `mark`."""
     tables: dict[str, Table] = {}
     for table in TABLES:
-        columns = [name for (name,) in (yield COLUMNS.format(table=table), ())]
+        columns = [name for (name,) in (yield COLUMNS, (table,))]
         rows = yield ROWS.format(table=table, columns=", ".join(columns)), ()
         tables[table] = Table(columns, [list(row) for row in rows])
     counted = {name: number for name, number in (yield GET_COUNT, ()) if name in COUNTED}
     context = yield OWN_ENTRIES, ()
     # Another incarnation than any before, so that nobody takes it for a journal that lost its end.
     first, _, number = mark.incarnation.partition("~")
-    told = Snapshot(at, FORMAT, f"{first}~{int(number or 0) + 1}", tables, counted, context)
+    told = Snapshot(at, FORMAT, len(MIGRATIONS), f"{first}~{int(number or 0) + 1}", tables, counted, context)
     entry = Entry(type=SNAPSHOT, timestamp=timestamp(at), leafward=msgspec.Raw(msgspec.json.encode(told)))
     data, crc = lines.encode([entry], 0)
     return Mark(told.incarnation, 1, crc), data[:-1]
@@ -109,25 +120,39 @@ def take_down_shared(scope: Scope, at: int) -> Operation[tuple[Mark, bytes]]:
     return Mark(read_header(header[0]).incarnation, 1, crc), data[:-1]
 
 
-def read_snapshot(entries: Iterable[Entry]) -> Snapshot | None:
+def read_snapshot(entries: Iterable[Entry], where: str) -> Snapshot | None:
     """Return what the first of some entries tells, if it is a snapshot.
 
     Raises:
         StoreError: a newer leafward wrote it.
+        CorruptStore: no leafward wrote it.
     """
     first = next(iter(entries))
     if first.type != SNAPSHOT:
         return None
-    snapshot = msgspec.json.decode(first.leafward, type=Snapshot)
-    if snapshot.format > FORMAT:
-        raise newer(f"its format is {snapshot.format}, this one knows {FORMAT}")
-    return snapshot
+    try:
+        made_by = msgspec.json.decode(first.leafward, type=_MadeBy)
+        if made_by.format > FORMAT:
+            raise newer(f"its format is {made_by.format}, this one knows {FORMAT}")
+        if made_by.schema > len(MIGRATIONS):
+            raise newer(f"its tables are at version {made_by.schema}, this one knows {len(MIGRATIONS)}")
+        return msgspec.json.decode(first.leafward, type=Snapshot)
+    except msgspec.DecodeError as error:
+        raise CorruptStore(where, f"begins with a snapshot that cannot be read ({error})") from error
 
 
-def put_back(snapshot: Snapshot, owner: Owner) -> Operation[None]:
-    """Put the rows into tables that hold no session."""
+def put_back(snapshot: Snapshot, owner: Owner, where: str) -> Operation[None]:
+    """Put the rows into tables that hold no session.
+
+    Raises:
+        CorruptStore: it names tables or columns that no session has.
+    """
     owner_no = yield from find_or_add_owner(owner)
     for name, table in snapshot.tables.items():
+        # The names become part of a statement, and whoever can write to the server can write any.
+        known = {column for (column,) in (yield COLUMNS, (name,))} if name in TABLES else set[str]()
+        if not known.issuperset(table.columns):
+            raise CorruptStore(where, f"begins with a snapshot of other tables than a session has ({name!r})")
         owned = table.columns.index("owner_no") if "owner_no" in table.columns else None
         places = ", ".join("?" * len(table.columns))
         statement = ADD_ROW.format(table=name, columns=", ".join(table.columns), places=places)

@@ -56,8 +56,9 @@ async def write(server: Server, replica: Replica, command: Command[T], fence: Fe
             replica.undo()
             raise
         if await to_its_end(_commit(server, replica, attempt, fence)):
-            for journal in filter(replica.is_outgrown, list(replica.marks)):
-                await to_its_end(_write_anew(server, replica, journal))
+            for journal in list(replica.marks):
+                if await replica.is_outgrown(journal):
+                    await to_its_end(_write_anew(server, replica, journal))
             return attempt.answer
         await replica.catch_up(server)
 
@@ -101,10 +102,9 @@ async def _commit(server: Server, replica: Replica, attempt: Attempt[Any], fence
 async def _write_anew(server: Server, replica: Replica, journal: Journal) -> None:
     """Have a journal tell what there is instead of how it came to be; if that fails, it goes on as it was."""
     known = replica.marks[journal]
-    if journal == replica.own:
-        mark, batch = replica.run(take_down(known, now_micros()))
-    else:
-        mark, batch = replica.run(take_down_shared(replica.scope, now_micros()))
+    at = now_micros()
+    told = take_down(known, at) if journal == replica.own else take_down_shared(replica.scope, at)
+    mark, batch = await replica.work(lambda: replica.run(told), replica.lengths[journal])
     try:
         outcome = await server.commit([Write(journal, known, mark, batch, anew=True)], None)
     except StoreError as error:
@@ -126,16 +126,18 @@ async def _was_done(server: Server, writes: list[Write]) -> bool:
         if written.batch:
             tail = (await server.fetch([(written.journal, written.expected)]))[0]
             if tail.foreign or tail.mark == NOTHING:
-                raise OutcomeUnknown(f"session {written.journal.session_id!r}")
+                raise OutcomeUnknown(f"session {written.journal.session_id!r}", unanswered=True)
             return bool(tail.batches) and tail.batches[0] == written.batch
     return False
 
 
 async def _attempt(server: Server, replica: Replica, command: Command[Any]) -> Attempt[Any]:
+    held = replica.lengths[replica.own]
     if not isinstance(command, (Fork, Split)):
-        return _try(replica, command)
+        return await replica.work(lambda: _try(replica, command), held if isinstance(command, Clear) else command.size)
     target = Journal(command.scope.owner, command.scope.session_id)
-    return _copy(replica, command, taken=await server.marks([target]) != [NOTHING])
+    taken = await server.marks([target]) != [NOTHING]
+    return await replica.work(lambda: _copy(replica, command, taken=taken), held)
 
 
 def _try(replica: Replica, command: Command[Any]) -> Attempt[Any]:

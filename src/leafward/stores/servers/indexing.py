@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from leafward.core.errors import StoreError
+from leafward.core.errors import LeafwardError
 from leafward.core.ids import Scope
 from leafward.core.json import decode_body
 from leafward.core.parts import search_text
@@ -35,8 +35,13 @@ MOST_WAITING = 2000
 """Messages that wait for it however much is written."""
 ENOUGH = 32
 """So many messages are worth an index of their words."""
+MOST_COUNTED = 10_000
+LARGEST = 400_000
+"""Characters of words that an index takes for one message; PostgreSQL's takes a mebibyte and loses the rest."""
+OVERSIZED = "xxx"
+"""In place of words: the message has more of them, and may match anything."""
 _MOST_TERMS = 16
-_LONGEST_WORD = 70
+LONGEST_WORD = 70
 
 GET_MARK = "SELECT indexed_seq, indexed_place FROM {p}session WHERE session_no = ?"
 SET_MARK = "UPDATE {p}session SET indexed_seq = ?, indexed_place = ? WHERE session_no = ?"
@@ -63,7 +68,7 @@ FORGET = (
 
 def encode_word(word: str) -> str:
     """Return a word as letters and digits that no server takes for a stop word, an operator or too short or long."""
-    if word.isascii() and word.isalnum() and len(word) <= _LONGEST_WORD:
+    if word.isascii() and word.isalnum() and len(word) <= LONGEST_WORD:
         return f"q{word}q"
     return "h" + hashlib.sha256(word.encode()).hexdigest()[:32]
 
@@ -79,8 +84,9 @@ def owner_word(owner_no: int) -> str:
 
 def words_of(session: SessionRow, body: bytes) -> list[str]:
     """Return what the index holds for a message."""
-    words = index_tokens(search_text(decode_body(body)["parts"]))
-    return [tree_word(session.tree_no), owner_word(session.owner_no), *sorted(map(encode_word, words))]
+    scope = [tree_word(session.tree_no), owner_word(session.owner_no)]
+    words = sorted(map(encode_word, index_tokens(search_text(decode_body(body)["parts"]))))
+    return [*scope, *(words if sum(map(len, words)) <= LARGEST else [OVERSIZED])]
 
 
 def wanted_words(query: Query) -> list[list[str]]:
@@ -88,9 +94,9 @@ def wanted_words(query: Query) -> list[list[str]]:
     groups: list[list[str]] = []
     for term in sorted(query.needs, key=lambda term: -max(len(word) for need in term for word in need))[:_MOST_TERMS]:
         if len(term) == 1:
-            groups += [[encode_word(word)] for word in sorted(term[0])]
+            groups += [[encode_word(word), OVERSIZED] for word in sorted(term[0])]
         else:
-            groups.append(sorted({encode_word(max(need, key=len)) for need in term}))
+            groups.append([*sorted({encode_word(max(need, key=len)) for need in term}), OVERSIZED])
     return groups
 
 
@@ -186,7 +192,9 @@ class Indexer:
     def wrote(self, scope: Scope, messages: int) -> None:
         """Take note that so many messages were written, or found without an index."""
         self._last = time.monotonic()
-        count = self._counts[scope] = self._counts.get(scope, 0) + messages
+        count = self._counts[scope] = self._counts.pop(scope, 0) + messages
+        if len(self._counts) > MOST_COUNTED:
+            self._counts.pop(next(iter(self._counts)))
         if count >= ENOUGH:
             self.want(scope)
 
@@ -199,14 +207,15 @@ class Indexer:
     async def _run(self) -> None:
         try:
             while self._due and not self._stopped:
-                if sum(self._counts.values()) < MOST_WAITING and time.monotonic() - self._last < IDLE_S:
+                waiting = sum(self._counts.get(scope, 0) for scope in self._due)
+                if waiting < MOST_WAITING and time.monotonic() - self._last < IDLE_S:
                     await asyncio.sleep(IDLE_S)
                     continue
                 scope = next(iter(self._due))
                 if not await self._step(scope):
                     self._due.pop(scope, None)
                     self._counts.pop(scope, None)
-        except StoreError:
+        except LeafwardError:
             # Nothing anybody waits for: what is not indexed is read by searches, and the next write tries again.
             self._due.clear()
         finally:

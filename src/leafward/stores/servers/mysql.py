@@ -15,6 +15,7 @@ from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Wei
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import setup
+from leafward.stores.servers.indexing import LONGEST_WORD
 from leafward.stores.servers.server import Failure, Placed, Position, Server, placed
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
@@ -37,11 +38,13 @@ BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACT
 
 SETTINGS = """
     SELECT VERSION(), @@global.read_only, @@global.innodb_read_only, @@global.innodb_flush_log_at_trx_commit,
-        @@global.max_allowed_packet, DATABASE()"""
+        @@global.max_allowed_packet, DATABASE(), @@sql_mode, @@global.innodb_ft_min_token_size,
+        @@global.innodb_ft_max_token_size"""
 HAS_META = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s"
 
 _DUPLICATE_KEY_NAME = 1061
-_RACES = frozenset({1062, 1205, 1213})
+_DUPLICATE = 1062
+_RACES = frozenset({_DUPLICATE, 1205, 1213})
 _GONE = frozenset({0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
 _FULL = frozenset({1021, 1041, 1114})
 _READ_ONLY = frozenset({1290, 1792, 1836})
@@ -168,18 +171,31 @@ class MysqlServer(Server):
             return Failure.RACE
         return Failure.GONE if number in _GONE or isinstance(error, (OSError, EOFError)) else Failure.FINAL
 
+    def is_duplicate(self, error: Exception) -> bool:
+        return _number(error) == _DUPLICATE
+
     def explain(self, error: Exception) -> LeafwardError:
         return explain(error, self.where)
 
     async def prepare(self, max_message_bytes: int) -> None:
         """Make or check the tables, one process at a time."""
         async with self.connection() as connection:
-            ((version, read_only, innodb, flush, packet, database),) = (await self._ask(connection, SETTINGS))[0][0]
+            (settings,) = (await self._ask(connection, SETTINGS))[0][0]
+            version, read_only, innodb, flush, packet, database, mode, shortest, longest = settings
             if database is None:
                 raise ConfigurationError(f"the URL of {self.where} names no database: write mysql://…/name")
             if read_only not in (0, "OFF") or innodb:
                 raise _takes_no_writes(self.where)
             _check_pool(connection)
+            if "STRICT_" not in mode:
+                raise ConfigurationError(
+                    "the pool's connections cut off what is too long: make it with a strict sql_mode"
+                )
+            if shortest > 3 or longest < LONGEST_WORD + 2:
+                raise ConfigurationError(
+                    f"{self.where} leaves words out of its index: set innodb_ft_min_token_size to at most 3 and "
+                    f"innodb_ft_max_token_size to at least {LONGEST_WORD + 2}"
+                )
             if packet < max_message_bytes + ROOM:
                 raise ConfigurationError(
                     f"{self.where} takes {packet:,} bytes at once, and messages may have {max_message_bytes:,}: "
@@ -264,6 +280,8 @@ def explain(error: Exception, where: str) -> LeafwardError:
         return ConfigurationError(f"the user may not do this on {where} ({error.args[-1]}): grant it what it needs")
     if number in _FULL:
         return StorageFull(where)
+    if number == 1406:
+        return StoreError(f"{where} takes no key of more than 700 characters: give a shorter one; nothing was written")
     if number == 1153:
         return StoreError(f"this is more than {where} takes at once: {RAISE_PACKET}")
     if number in (1040, 1203):

@@ -214,6 +214,9 @@ class PostgresServer(Server):
         )
         return Failure.GONE if isinstance(error, gone) else Failure.FINAL
 
+    def is_duplicate(self, error: Exception) -> bool:
+        return isinstance(error, _driver().UniqueViolationError)
+
     def explain(self, error: Exception) -> LeafwardError:
         return explain(error, self.where)
 

@@ -22,6 +22,9 @@ NEXT_SHELF = "SELECT shelf_no FROM {p}shelf WHERE session_no < 0 ORDER BY sessio
 SOME_MESSAGES = "SELECT place FROM {p}message WHERE tree_no = ? ORDER BY seq, place LIMIT ?"
 DROP_MESSAGES = "DELETE FROM {p}message WHERE tree_no = ? AND place BETWEEN ? AND ?"
 DROP_WORDS = "DELETE FROM {p}words WHERE place BETWEEN ? AND ?"
+DROP_ALL_WORDS = "DELETE FROM {p}words WHERE place IN (SELECT place FROM {p}message WHERE tree_no = ?)"
+DROP_ALL_MESSAGES = "DELETE FROM {p}message WHERE tree_no = ?"
+DROP_ALL_ENTRIES = "DELETE FROM {p}entry WHERE shelf_no = ?"
 DROP_UNINDEXED = "DELETE FROM {p}unindexed WHERE tree_no = ?"
 SOME_ENTRIES = "SELECT entry_no FROM {p}entry WHERE shelf_no = ? ORDER BY entry_no LIMIT ?"
 DROP_SHELF_WORDS = "DELETE FROM {p}entry_word WHERE shelf_no = ?"
@@ -92,7 +95,14 @@ def erase(scope: Scope) -> Operation[list[str] | None]:
     if session is None:
         return None
     left = yield from remains.in_the_store(session, scope.session_id)
+    shelves = yield sql.LIST_SHELVES, (session.owner_no, session.session_no)
     yield from registry.delete(scope)
+    # At once, and not left to whoever purges: another process may have begun to, and die.
+    for statement in (DROP_ALL_WORDS, DROP_ALL_MESSAGES, DROP_UNINDEXED, *sql.DROP_TREE):
+        yield statement, (session.tree_no,)
+    for shelf_no, _ in shelves:
+        for statement in (DROP_SHELF_WORDS, DROP_ALL_ENTRIES, sql.DROP_SHELF):
+            yield statement, (shelf_no,)
     return [
         *left,
         "the server's own files: free space in its tables, its logs, its replicas and its backups",

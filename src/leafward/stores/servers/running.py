@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar, cast
 
-from leafward.core.errors import LeafwardError, OutcomeUnknown, StoreError
+from leafward.core.errors import LeafwardError, LeaseLost, OutcomeUnknown
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.parent import LATEST_LEAF
 from leafward.core.query import Query
@@ -33,9 +34,14 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long a server that is gone is waited for."""
 MOST_RACES = 50
+LONGEST_RACE_S = 60
 MOST_POSITIONS = 10_000
 POLL_S = 0.1
 """How often is looked for what others wrote, while somebody waits for it."""
+
+TIDY_EVERY = 1000
+"""After so many writes that were given names, old names are forgotten."""
+_log = logging.getLogger(__name__)
 
 WORDS = Words()
 MARK_DONE = "INSERT INTO {p}done (op, at) VALUES (?, ?)"
@@ -73,6 +79,7 @@ class ServerRunner:
         self._positions: dict[Scope, Position] = {}
         self._purge = Purge(self.transact)
         self._indexer = Indexer(self)
+        self._named = 0
 
     async def settle(self) -> None:
         """Index every session, and remove all that is discarded."""
@@ -93,10 +100,23 @@ class ServerRunner:
             self._follow_up(command)
 
     def _follow_up(self, command: object) -> None:
-        if isinstance(command, (Clear, Remove)):
-            self._background(self._purge.run())
-        elif isinstance(command, Append):
+        if isinstance(command, Append):
             self._indexer.wrote(command.scope, len(command.drafts))
+            return
+        self._named += 1
+        if isinstance(command, (Clear, Remove)) or self._named % TIDY_EVERY == 0:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Remove in the background what was let go of, by this process or one that was killed."""
+        self._keep(asyncio.create_task(self._tidy()))
+
+    async def _tidy(self) -> None:
+        try:
+            await self._purge.run()
+        except LeafwardError as error:
+            # Nothing anybody waits for; the next one takes it up.
+            _log.warning("%s could not be tidied: %s", self._server.where, error)
 
     async def _write(self, command: Command[T], fence: Fence | None, attempt: _Try[T]) -> T:
         async def once(connection: Any) -> T:
@@ -110,7 +130,13 @@ class ServerRunner:
                     return cast(T, appended)
             return await self._commit(connection, lambda: leases.fenced(command, WORDS, fence), at, attempt)
 
-        return await self._persist(once, attempt)
+        try:
+            return await self._persist(once, attempt)
+        except LeaseLost as error:
+            if attempt.unsure:
+                # What was sent before may be stored, from when the lease was held.
+                raise OutcomeUnknown(self._server.where, unanswered=True) from error
+            raise
 
     async def _append(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
         """Append in one statement, if it can be done so."""
@@ -158,7 +184,7 @@ class ServerRunner:
         try:
             await self._server.execute(connection, MARK_DONE, (attempt.name, at), writing=True)
         except self._server.errors as error:
-            if attempt.sent and self._server.judge(error) is Failure.RACE:
+            if attempt.sent and self._server.is_duplicate(error):
                 return True
             raise
         return False
@@ -202,11 +228,11 @@ class ServerRunner:
         return await asyncio.shield(self._keep(asyncio.create_task(self._persist(once, _Try[T]()))))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
-        found, unindexed = await self.look(lambda: searching.search(where, query, only, limit))
+        found = await self.look(lambda: searching.candidates(where, query, only, limit))
         owner = where.owner if isinstance(where, Scope) else where
-        for session_id, messages in unindexed.items():
+        for session_id, messages in found.unindexed.items():
             self._indexer.wrote(Scope(owner, session_id), messages)
-        return found
+        return await asyncio.to_thread(searching.rank_rows, query, found.rows, limit)
 
     async def wait(self, scope: Scope, version: int) -> None:
         async with self._signals.listening(scope) as changed, self._watched():
@@ -247,7 +273,9 @@ class ServerRunner:
                 over = time.monotonic() + pause > deadline
                 attempt.unsure |= attempt.in_flight and failure is Failure.GONE
                 attempt.in_flight = False
-                if failure is Failure.FINAL or races > MOST_RACES or (failure is Failure.GONE and over):
+                # A wait for a lock may have lasted long enough by itself.
+                raced = races > MOST_RACES or (races and time.monotonic() > deadline + LONGEST_RACE_S)
+                if failure is Failure.FINAL or raced or (failure is Failure.GONE and over):
                     raise self._told(error, attempt) from error
                 await asyncio.sleep(pause * random.random() if failure is Failure.RACE else pause)  # noqa: S311
                 pause = min(2 * pause, 0.5)
@@ -284,9 +312,6 @@ class ServerRunner:
             # Whoever waited has it; that nobody waits any more is no reason to complain.
             task.exception()
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._keep(asyncio.create_task(work))
-
     @asynccontextmanager
     async def _watched(self) -> AsyncGenerator[None]:
         """Look for what other processes write, once for all who wait."""
@@ -307,7 +332,7 @@ class ServerRunner:
             await asyncio.sleep(POLL_S)
             try:
                 found = await self.look(lambda: _versions(self._signals.awaited()))
-            except StoreError:
+            except LeafwardError:
                 # Those who wait read for themselves, and are told.
                 self._signals.notify_all()
                 continue

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Finder, Query
-from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
+from leafward.core.ranking import RANKED, SearchResult, rank
 from leafward.stores.contracts import SearchFilter
 from leafward.stores.servers.indexing import is_current, owner_word, tree_word, wanted_words
 from leafward.stores.sql import scanning
@@ -35,10 +35,15 @@ MOST = 2**31
 PAGE = scanning.NEWEST_FIRST + " LIMIT ? OFFSET ?"
 
 
-def search(
-    where: Scope | Owner, query: Query, only: SearchFilter, limit: int
-) -> Operation[tuple[list[SearchResult], Counter[str]]]:
-    """Return the best matches, and how many messages of which session are not indexed."""
+class Found(NamedTuple):
+    """Rows that may match, among them the newest that do, and how many messages of which session are not indexed."""
+
+    rows: list[Any]
+    unindexed: Counter[str]
+
+
+def candidates(where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> Operation[Found]:
+    """Return what a search has to look at."""
     if isinstance(where, Scope):
         session = yield from find_session(where)
         number = None if session is None else session.tree_no
@@ -47,38 +52,48 @@ def search(
         number = single((yield GET_OWNER, owner_ids(where)))
         condition, word = "s.owner_no = ?", "" if number is None else owner_word(number)
     if number is None or not query.terms:
-        return [], Counter()
-    if not (yield from is_current()):
-        return (yield from scanning.search(where, query, only, limit)), Counter()
+        return Found([], Counter())
     kept, values = scanning.kept_by(only)
-    asked = (number, *values)
-    rest: list[Any] = []
+    rest, asked = condition + kept + PAGE, (number, *values)
+    search = _Search(query, max(RANKED, min(limit, MOST)))
+    if not (yield from is_current()):
+        yield from search.take(scanning.SCAN + rest, asked)
+        return Found(search.rows, Counter())
     for statement in (UNMARKED, CHANGED):
-        rest += yield statement + condition + kept, asked
-    matching = MATCHING + condition + kept + PAGE
-    wanted = Wanted([[word], *wanted_words(query)])
-    found = yield from _enough(
-        query, matching, (wanted, *asked), [*map(scanning.candidate, rest)], max(RANKED, min(limit, MOST))
-    )
-    return rank(query, found, limit=limit), Counter(row[0] for row in rest)
+        yield from search.take(statement + rest, asked)
+    unindexed = Counter(row[0] for row in search.rows)
+    yield from search.take(MATCHING + rest, (Wanted([[word], *wanted_words(query)]), *asked))
+    return Found(search.rows, unindexed)
 
 
-def _enough(
-    query: Query, matching: str, parameters: tuple[Any, ...], rest: list[Candidate], most: int
-) -> Operation[list[Candidate]]:
-    """Add what the index proposes to the rest, page by page, until the newest `most` matches are among it."""
-    found = rest
-    finder, matches = Finder(query), 0
-    offset = 0
-    while True:
-        page = [*map(scanning.candidate, (yield matching, (*parameters, most, offset)))]
-        found = sorted([*found, *page], key=lambda one: one.id)
-        found.sort(key=lambda one: one.created_at, reverse=True)
-        offset += most
-        if len(page) < most:
-            return found
-        # What is older than the page may have to give way to what the next one brings.
-        oldest = page[-1].created_at
-        matches = sum(one.created_at >= oldest and finder.find(one.text) is not None for one in found)
-        if matches >= most:
-            return found
+class _Search:
+    """Gathers rows from several places, page by page, until the newest `most` matches are among them."""
+
+    def __init__(self, query: Query, most: int) -> None:
+        self._finder = Finder(query)
+        self._most = most
+        self.rows: list[Any] = []
+
+    def take(self, statement: str, parameters: tuple[Any, ...]) -> Operation[None]:
+        """Add what a statement gives, newest first."""
+        offset = 0
+        while True:
+            page = yield statement, (*parameters, self._most, offset)
+            if len(page) < self._most:
+                self.rows += page
+                return
+            self.rows += filter(self._matches, page)
+            offset += self._most
+            # What is older than the page may have to give way to what the next one brings.
+            oldest = page[-1][3]
+            if sum(row[3] >= oldest and self._matches(row) for row in self.rows) >= self._most:
+                return
+
+    def _matches(self, row: Any) -> bool:
+        return self._finder.find(scanning.candidate(row).text) is not None
+
+
+def rank_rows(query: Query, rows: list[Any], limit: int) -> list[SearchResult]:
+    """Return the best matches among rows; takes as long as there is text in them."""
+    rows.sort(key=lambda row: (-row[3], row[1], row[0]))
+    return rank(query, map(scanning.candidate, rows), limit=limit)

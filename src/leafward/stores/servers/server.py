@@ -100,6 +100,10 @@ class Server(ABC):
         """Tell what one of these errors means."""
 
     @abstractmethod
+    def is_duplicate(self, error: Exception) -> bool:
+        """Tell whether one of these errors says that a row with the same key is there."""
+
+    @abstractmethod
     def explain(self, error: Exception) -> LeafwardError:
         """Say in our words what went wrong, and what to do, without secrets."""
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import STORE_CLOCK
 
-_HELD = frozenset({sql.GET_SESSION, sql.GET_LEASE})
+_HELD = frozenset({sql.GET_SESSION, sql.GET_LEASE, sql.HOLD_OWNER})
 """Statements that hold the row they read, in a transaction that writes."""
 _RETURNING = re.compile(r"\s+RETURNING \w+$")
 _ON_CONFLICT = re.compile(r"ON CONFLICT \(\w+\) DO UPDATE SET")
@@ -189,7 +189,7 @@ class MySQL(Dialect):
             "int": "BIGINT",
             "real": "DOUBLE",
             "id": f"VARCHAR(255) {text}",
-            "key": f"VARCHAR(490) {text}",
+            "key": f"VARCHAR(700) {text}",
             "text": f"LONGTEXT {text}",
             # After a crash InnoDB gives its own numbers again, also those it keeps as deleted: such rows are not found.
             "word_number": "FTS_DOC_ID BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, "

@@ -15,6 +15,7 @@ from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
     Many,
     Operation,
+    create_session,
     find_or_add_owner,
     find_or_create,
     find_session,
@@ -40,6 +41,10 @@ def get(shelf: Shelf, key: str) -> Operation[Entry | None]:
 
 
 def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchable: bool) -> Operation[str | None]:
+    session = yield from find_session(shelf.scope)
+    if shelf.shared:
+        # Whoever changes what all sessions of an owner share holds the owner as well, always after the session.
+        yield sql.HOLD_OWNER, owner_ids(shelf.scope.owner)
     shelf_no = yield from _find_shelf(shelf)
     rows = [] if shelf_no is None else (yield sql.GET_ENTRY, (shelf_no, key))
     _, content, described, analyzer = rows[0] if rows else (None, None, None, None)
@@ -48,7 +53,7 @@ def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchab
         wanted is None or (description in (None, described) and searchable == (analyzer is not None))
     ):
         return wanted
-    session = yield from find_or_create(shelf.scope)
+    session = session or (yield from create_session(shelf.scope))
     if shelf_no is None:
         shelf_no = (
             yield sql.ADD_SHELF, (session.owner_no, SHARED if shelf.shared else session.session_no, shelf.label)

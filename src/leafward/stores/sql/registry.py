@@ -13,6 +13,7 @@ from leafward.stores.registry import Origin, Page
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import drop_context
 from leafward.stores.sql.operations import (
+    STORE_CLOCK,
     Operation,
     SessionRow,
     create_session,
@@ -109,7 +110,8 @@ def end(scope: Scope, reason: str) -> Operation[None]:
 def delete(scope: Scope) -> Operation[int | None]:
     """Remove a session; return the number of its tree, which like its shelves is then removed in slices, or `None`."""
     # First, as in a write behind a lease: who takes locks in one order does not get stuck.
-    yield sql.DROP_LEASE, (*scope_ids(scope)[1:], (yield from now()))
+    at = (yield STORE_CLOCK, ())[0][0]
+    yield sql.DROP_LEASE, (*scope_ids(scope)[1:], at)
     session = yield from find_session(scope)
     if session is None:
         return None

@@ -15,6 +15,8 @@ GET_VERSION = """
 
 GET_OWNER = "SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?"
 
+HOLD_OWNER = "SELECT owner_no AS held FROM {p}owner WHERE agent_id = ? AND user_id = ?"
+
 ADD_OWNER = "INSERT INTO {p}owner (agent_id, user_id) VALUES (?, ?) RETURNING owner_no"
 
 ADD_TREE = "INSERT INTO {p}tree (owner_no, discarded) VALUES (?, 0) RETURNING tree_no"
