@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from leafward import Session, user
+from leafward import Session, StoreError, user
 from leafward.core.ids import Scope
 from leafward.stores.entries import Shelf
+from leafward.stores.files import writing
+from leafward.stores.files.folder import Folder, Parts
 from tests.stores import canaries
 from tests.stores.canaries import CANARIES, VICTIMS
 from tests.stores.files_store import fill, journal, opened, shared_journal, texts
@@ -73,6 +77,74 @@ async def test_what_was_kept_beside_a_journal_goes_with_it(tmp_path: Path) -> No
         assert [one.name for one in path.parent.iterdir()] == ["s.log.jsonl.log.jsonl"]
         assert left(tmp_path) == set()
         assert list((tmp_path / ".unfinished").iterdir()) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_what_a_killed_removal_left_goes_with_the_next_erasure(tmp_path: Path, there: bool) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store)
+        # Another process was killed after its commit.
+        (tmp_path / ".unfinished" / "gone").write_bytes(journal(tmp_path).read_bytes())
+        if not there:
+            assert await store.registry.delete(Scope.of("s"))
+
+        assert (await store.registry.erase(Scope.of("s"))).erased is there
+
+        assert list((tmp_path / ".unfinished").iterdir()) == []
+
+
+async def test_what_a_failed_commit_takes_back_is_not_removed_with_an_erasure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as store:
+        for name in ("s", "other"):
+            await fill(store, name)
+        before = journal(tmp_path, "other").read_bytes()
+
+        def fails(self: writing.Journals, connection: sqlite3.Connection) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writing.Journals, "commit", fails)
+            calls = [store.registry.delete(Scope.of("other")), store.registry.erase(Scope.of("s"))]
+            for outcome in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(outcome, StoreError)
+
+        assert journal(tmp_path, "other").read_bytes() == before
+        assert (len(await texts(store)), len(await texts(store, "other"))) == (4, 4)
+
+
+async def test_deleting_a_session_does_not_look_at_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store)
+        path = journal(tmp_path)
+        for n in range(3):
+            with path.open("ab") as file:
+                file.write(b"torn %d" % n)
+            assert len(await texts(store)) == 4
+        assert len(list(path.parent.iterdir())) == 4
+        looked: list[Parts] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "names", lambda self, parts: looked.append(parts) or [])
+            assert await store.registry.delete(Scope.of("s"))
+
+        assert looked == []
+        assert list(path.parent.iterdir()) == []
+
+
+async def test_an_erasure_also_finds_what_is_kept_behind_a_gap(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store)
+        path = journal(tmp_path)
+        for n in range(3):
+            with path.open("ab") as file:
+                file.write(b"torn %d" % n)
+            assert len(await texts(store)) == 4
+        path.with_name(f"{path.name}.torn-2").unlink()
+
+        assert (await store.registry.erase(Scope.of("s"))).erased
+
+        assert list(path.parent.iterdir()) == []
 
 
 async def test_what_an_erasure_does_not_reach_is_told(tmp_path: Path) -> None:

@@ -221,8 +221,10 @@ async def test_a_journal_copied_in_by_hand_appears(tmp_path: Path) -> None:
         assert await store.registry.count(OWNER) == 2
         assert await store.registry.dump(Scope.of("s")) == before
         await Session(store, "s").append_message(user("on"))
-        shutil.copy(journal(tmp_path / "a"), journal(tmp_path / "b"))
+        shutil.copy(journal(tmp_path / "a"), tmp_path / "again")
+        (tmp_path / "again").replace(journal(tmp_path / "b"))
         assert await store.registry.dump(Scope.of("s")) == before
+        await Session(store, "s").append_message(user("on"))
 
 
 async def test_a_directory_copied_elsewhere_is_the_same_store(tmp_path: Path) -> None:

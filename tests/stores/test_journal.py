@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from leafward import LATEST_LEAF, Message, StoreError
 from leafward.core.ids import Scope
@@ -15,6 +17,7 @@ from leafward.core.skills import Reclaimed
 from leafward.stores.contracts import NewOverlay
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Prompt, Shelf
+from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.lines import encode, read
 from leafward.stores.journal.records import header, record
 from leafward.stores.journal.replaying import commands, read_header
@@ -189,6 +192,49 @@ def test_what_is_whole_around_a_damaged_line_is_read() -> None:
     assert [(one.line, one.offset) for one in found.damage] == [(5, data.rindex(b"\n", 0, place) + 1)]
     assert [len(batch.entries) for batch in found.batches] == [1, 3, 1, 2]
     assert found.torn is None
+
+
+def labels(data: bytes, count: int) -> list[Entry]:
+    """Return so many different lines like the one of a journal that names a message."""
+    label = next(entry for entry in read(data).entries if entry.type == "label")
+    return [replace(label, id=f"label {n}") for n in range(count)]
+
+
+@pytest.mark.parametrize("changes", ["the text", "the checksum", "one or the other"])
+def test_any_number_of_damaged_lines_is_read_past_at_once(changes: str) -> None:
+    count = 5000
+    data = small_journal()
+    lines = encode(labels(data, count), read(data).crc)[0].splitlines(keepends=True)
+    for n in range(10, count - 10):
+        if changes == "the text" or (changes != "the checksum" and n % 3):
+            lines[n] = lines[n].replace(b'"start"', b'"stXrt"')
+        else:
+            lines[n] = lines[n][:-11] + b'00000000"}\n'
+    changed = data + b"".join(lines)
+
+    began = time.process_time()
+    found = read(changed)
+
+    assert time.process_time() - began < 1
+    assert len(found.damage) >= count - 20
+    assert len(found.batches) >= 5 + 10 + 9
+    assert found.batches[-1].end == len(changed)
+    assert found.torn is None
+
+
+@given(st.data())
+def test_lines_after_damaged_ones_are_found(data: st.DataObject) -> None:
+    whole = small_journal()
+    lines = (whole + encode(labels(whole, 9), read(whole).crc)[0]).splitlines(keepends=True)
+    first = data.draw(st.integers(1, len(lines) - 3))
+    for n in range(first, data.draw(st.integers(first, len(lines) - 3)) + 1):
+        place = data.draw(st.integers(0, len(lines[n]) - 20))
+        lines[n] = lines[n][:place] + b"#" + lines[n][place + 1 :]
+
+    found = read(b"".join(lines))
+
+    assert found.damage
+    assert found.batches[-1].end == sum(map(len, lines))
 
 
 def test_a_journal_can_be_read_on_from_where_it_was_read_to() -> None:

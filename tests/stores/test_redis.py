@@ -10,7 +10,7 @@ import pytest
 from leafward import open_store
 from leafward.core.ids import new_id
 from leafward.stores import Store
-from leafward.stores.replicated.journals import NOTHING
+from leafward.stores.replicated.journals import NOTHING, Journal
 from leafward.stores.replicated.replica import Replica
 from leafward.testing import (
     ChangeContract,
@@ -85,5 +85,8 @@ class TestRedisCluster(_OnRedis):
 class TestAJournalThatIsWrittenAnewEachTime(_OnAServer, DurableContract, DurableContextContract):
     @pytest.fixture
     def url(self, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-        monkeypatch.setattr(Replica, "is_outgrown", lambda self, journal: self.marks[journal] != NOTHING)
+        async def whenever_there_is_one(self: Replica, journal: Journal) -> bool:
+            return self.marks[journal] != NOTHING
+
+        monkeypatch.setattr(Replica, "is_outgrown", whenever_there_is_one)
         return redis_url

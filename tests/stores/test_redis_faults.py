@@ -162,6 +162,22 @@ class TestDamage:
                 await Session(store, "other").append_message(user("text"))
             assert command(server.url, "LRANGE", JOURNAL, 0, -1) == left
 
+    async def test_of_one_session_is_logged_by_a_search_that_finds_the_others(
+        self, private_redis: PrivateRedis, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with private_redis() as server:
+            async with open_store(server.url) as store:
+                for name in ("s", "other"):
+                    await Session(store, name).append_message(user("a walnut"))
+            command(server.url, "LSET", JOURNAL, 0, b"{}")
+            async with open_store(server.url) as store:
+                found = await SessionManager(store).search("walnut")
+
+        assert [one.session_id for one in found] == ["other"]
+        logged = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+        assert len(logged) == 1
+        assert "the journal of session 's'" in logged[0]
+
     async def test_done_while_a_session_is_open_is_found_by_the_next_write(self, private_redis: PrivateRedis) -> None:
         with private_redis() as server:
             async with open_store(server.url) as store:

@@ -105,7 +105,7 @@ class TestAConnectionThatEnds(_BehindAProxy):
 
         async with _others_first(monkeypatch, lambda: SessionManager(other).delete(number)):
             proxy.strike(Fault.LOSE_REPLY)
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(OutcomeUnknown, match="was not answered"):
                 await world.manager.add_usage(number, 7, 3, 0.5)
 
         assert proxy.struck
@@ -118,6 +118,23 @@ class TestAConnectionThatEnds(_BehindAProxy):
             assert proxy.struck
             session = Session(store, "s").with_lease(lease)
             await session.append_message(user("held"))
+
+
+class TestAServerThatFallsSilent(_BehindAProxy):
+    @pytest.mark.parametrize("deed", ["an append", "usage"])
+    async def test_for_as_long_as_we_have_patience_is_asked_once_more_and_the_write_is_done_once(
+        self, world: World, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, deed: str
+    ) -> None:
+        do, check = DEEDS[deed]
+        await world.begin()
+        for time in ("SILENCE_S", "PATIENCE_S", "DOUBT_S"):
+            monkeypatch.setattr(calls, time, 0.5)
+        proxy.strike(Fault.SILENCE)
+
+        result = await do(world)
+
+        assert proxy.struck
+        await check(world, result)
 
 
 class TestAServerThatStaysAway(_BehindAProxy):
@@ -133,7 +150,7 @@ class TestAServerThatStaysAway(_BehindAProxy):
         await world.begin()
         proxy.strike(Fault.LOSE_REPLY, b"new", and_then_unreachable=True)
 
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknown, match="was not answered"):
             await asyncio.wait_for(do(world), 20)
 
         proxy.spare()

@@ -14,6 +14,8 @@ import pytest
 import redis as blocking_redis
 from redis.asyncio import Redis as Client
 from redis.asyncio import RedisCluster as ClusterClient
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from leafward import ConfigurationError, Session, StorageFull, StoreError, open_store, user
 from leafward.core.ids import Owner, new_id
@@ -188,13 +190,24 @@ class TestAGivenClient:
         address = read_url(redis_cluster_url)
         host, port = address.hosts[0]
         prefix = f"{new_id()}:"
-        async with ClusterClient(host=host, port=port, password=address.password) as client:
+        once = Retry(NoBackoff(), 0)
+        async with ClusterClient(host=host, port=port, password=address.password, retry=once) as client:
             async with open_store("redis+cluster://", client=client, key_prefix=prefix) as store:
                 stored = await Session(store, "s").append_message(user("text"))
                 assert await Session(store, "s").get_history() == [stored]
 
             assert await client.ping()
         forget(redis_cluster_url, prefix)
+
+    @pytest.mark.parametrize("settings", [{}, {"retry": Retry(NoBackoff(), 1)}], ids=["by default", "when told to"])
+    async def test_of_a_cluster_that_repeats_commands_by_itself_is_refused(
+        self, redis_cluster_url: str, settings: dict[str, Retry]
+    ) -> None:
+        address = read_url(redis_cluster_url)
+        host, port = address.hosts[0]
+        async with ClusterClient(host=host, port=port, password=address.password, **settings) as client:
+            with pytest.raises(ConfigurationError, match=r"retry=redis\.asyncio\.retry\.Retry\(.*, 0\)"):
+                await open_store("redis+cluster://", client=client)
 
     async def test_that_is_none_of_ours_is_refused(self, redis_url: str) -> None:
         with blocking_redis.Redis.from_url(redis_url) as client, pytest.raises(ConfigurationError, match="asyncio"):

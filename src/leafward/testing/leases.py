@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 SHORT = 0.3
 """Seconds that the lease of one who is to die lasts."""
-LIVELY = 1.0
+LIVELY = 2.0
 """Seconds in which a living holder gets to renew its lease, also on a busy machine."""
 PROMPT = 2.0
 """Seconds in which one who is woken has the lease, and one who asks only now and then has not."""
@@ -143,7 +143,7 @@ class _Holding:
         other = await reopen()
         async with store.leases.acquire("s", ttl=LIVELY) as lease:
             with pytest.raises(LeaseBusy):
-                await other.leases.acquire("s", wait=2 * LIVELY)
+                await other.leases.acquire("s", wait=1.25 * LIVELY)
 
             assert lease.held
             await Session(store, "s").with_lease(lease).append_message(user("still"))
@@ -336,7 +336,7 @@ class _Endings:
         gc.collect()
 
         with pytest.raises(LeaseBusy):
-            await other.leases.acquire("s", wait=2 * LIVELY)
+            await other.leases.acquire("s", wait=1.25 * LIVELY)
 
         await session.append_message(user("still"))
 

@@ -18,7 +18,7 @@ from leafward.stores.files.folder import Folder, Stamp, read_from
 from leafward.stores.files.mending import Replay
 from leafward.stores.files.positions import NOWHERE, Key, Position, parts_of
 from leafward.stores.files.writing import Journals, named, write_all
-from leafward.stores.journal.lines import Batch, Reading, read
+from leafward.stores.journal.lines import Batch, Damage, Reading, read
 from leafward.stores.journal.records import record
 from leafward.stores.journal.replaying import SharedText, continued, read_header, shared_commands
 from leafward.stores.sql import commands as c
@@ -81,9 +81,11 @@ class Following:
     def _catch_up(self, connection: sqlite3.Connection, key: Key, known: Position | None, number: int) -> Position:
         stamp = Stamp.of(os.fstat(number))
         reading = self._read_on(known, stamp, number)
+        crc = None
         if reading is None:
             reading = read(read_from(number, 0))
             self._check_owner(key, reading)
+            crc = self._check_length(key, reading, known, stamp)
             if known is None or not _has_reached(reading, known):
                 self._forget(connection, key)
                 known = None
@@ -98,7 +100,8 @@ class Following:
         if lost and known is not None:
             # What is needed for mending stands above.
             return self._catch_up(connection, key, None, number)
-        position = Position(Stamp.of(os.fstat(number)), reading.crc, reading.line, self._told(key, reading, lost))
+        crc = reading.crc if crc is None else crc
+        position = Position(Stamp.of(os.fstat(number)), crc, reading.line, self._told(key, reading, lost))
         self._database.run(connection, positions.put(key, position))
         self._redo(connection, key, reading.batches, known)
         return position
@@ -127,6 +130,25 @@ class Following:
                 "it was put there by hand, or the file system does not tell these names apart; nothing was changed"
             )
 
+    def _check_length(self, key: Key, reading: Reading, known: Position | None, stamp: Stamp) -> int | None:
+        """Add to the damage when a journal lost what was acknowledged, and return the checksum that it should have."""
+        lost = known if known is not None and _is_short(reading, known) else None
+        # A journal gets its name when its first lines are whole.
+        unreadable = stamp.size > 0 and not reading.batches
+        if lost is not None and lost.stamp.inode != stamp.inode and not unreadable:
+            _log.warning(
+                "%s was replaced by a file that holds less than was acknowledged, %d bytes of %d; it counts as it is",
+                self._folder.shown(parts_of(key)),
+                reading.end,
+                lost.stamp.size,
+            )
+            lost = None
+        told = bool(reading.damage) and reading.damage[-1].offset >= reading.end
+        if (lost is not None or unreadable) and not told:
+            reason = "is missing or cannot be read, with all that follows, though it was acknowledged"
+            reading.damage.append(Damage(reading.line, reading.end, reason))
+        return None if lost is None else lost.crc
+
     def _cut(self, key: Key, number: int, torn: int) -> None:
         """Move a tail that is not whole out of a journal."""
         parts = parts_of(key)
@@ -134,7 +156,7 @@ class Following:
         os.ftruncate(number, torn)
         self._folder.sync(number)
         _log.warning(
-            "%s ended in the middle of a write, which nobody was told had succeeded: its last bytes are now in %s",
+            "%s ended in the middle of a write: its last bytes are now in %s",
             self._folder.shown(parts),
             kept,
         )
@@ -221,6 +243,14 @@ def _has_reached(reading: Reading, known: Position) -> bool:
     if reading.damage or known.damage:
         return False
     return any((batch.end, batch.crc) == (known.stamp.size, known.crc) for batch in reading.batches)
+
+
+def _is_short(reading: Reading, known: Position) -> bool:
+    """Tell whether a journal ends before what was acknowledged."""
+    if any(batch.crc == known.crc for batch in reading.batches):
+        return False
+    # One that was found short is noted with its own size, and with the checksum of what was acknowledged.
+    return reading.end < known.stamp.size or (bool(known.damage) and reading.end == known.stamp.size)
 
 
 def _drop_shared(owner: Owner) -> Operation[None]:

@@ -25,7 +25,6 @@ class Listing:
     def __init__(self, database: Database, folder: Folder) -> None:
         self._database = database
         self._folder = folder
-        self._told: set[Parts] = set()
 
     def behind(self, connection: sqlite3.Connection, owner: Owner) -> list[Scope]:
         """Return the sessions whose journals are new, changed or gone since the index looked at them."""

@@ -21,6 +21,8 @@ INDEX = "index.sqlite"
 LOCK = ".lock"
 UNFINISHED = ".unfinished"
 """The directory of files that are not whole yet; no user's begins with a dot."""
+ASIDE = ("torn", "damaged")
+"""The kinds of files that are kept beside a journal."""
 
 _ESCAPE = "~"
 _LONGEST = 255
@@ -79,13 +81,13 @@ def shared_parts(agent_id: str, user_id: str | None) -> tuple[str, ...]:
 
 
 def aside(journal: str, kind: str, number: int) -> str:
-    """Return the name of a file that is kept beside a journal; `kind` is `torn` or `damaged`."""
+    """Return the name of a file that is kept beside a journal; `kind` is one of `ASIDE`."""
     return f"{_beside(journal)}.{kind}-{number}"
 
 
 def is_aside(journal: str, name: str) -> bool:
     """Tell whether a name is that of a file kept beside a journal."""
-    return re.fullmatch(re.escape(_beside(journal)) + r"\.(torn|damaged)-[0-9]+", name) is not None
+    return re.fullmatch(re.escape(_beside(journal)) + rf"\.({'|'.join(ASIDE)})-[0-9]+", name) is not None
 
 
 def _beside(journal: str) -> str:

@@ -64,7 +64,7 @@ class Repairing:
             self._replace(key, entries)
         lost = [*position.damage]
         if reading.torn is not None:
-            lost.append(f"{self._folder.shown(parts)}: the bytes from {reading.torn} on are a write that was not ended")
+            lost.append(f"{self._folder.shown(parts)}: the bytes from {reading.torn} on are no whole write")
         return lost, self._folder.shown((*parts[:-1], kept))
 
     def _sound_lines(self, key: Key, reading: Reading) -> list[Entry]:

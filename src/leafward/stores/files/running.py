@@ -216,9 +216,9 @@ class FileRunner(SqliteRunner):
             connection.execute("ROLLBACK TO trial")
             connection.execute("RELEASE trial")
 
-    def _remove(self, connection: sqlite3.Connection, scope: Scope) -> None:
+    def _remove(self, connection: sqlite3.Connection, scope: Scope, *, erased: bool = False) -> None:
         self._database.run(connection, positions.drop(scope))
-        self._journals.remove(scope)
+        self._journals.remove(scope, erased=erased)
 
     def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
         mark = self._journals.mark()
@@ -227,7 +227,9 @@ class FileRunner(SqliteRunner):
             position = self._step(connection, scope)
             begun = super()._begin_erasure(connection, scope)
             if position is not None:
-                self._remove(connection, scope)
+                self._remove(connection, scope, erased=True)
+            # Another process may have been killed while it removed this session.
+            self._journals.remove_unfinished()
         except BaseException:
             self._journals.go_back(mark)
             raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import NamedTuple
 
 from leafward.core.errors import OutcomeUnknown, StorageFull, StoreError
@@ -89,6 +90,8 @@ class Journals(Transaction):
         self._spoilt = self._spoilt or self._written > mark
         del self._lines[mark:]
         self._ahead = {lines.key: lines for lines in self._lines}
+        # The index goes back as well.
+        self.seen = {}
 
     def write(self) -> None:
         """Write all lines that were added, and make them durable."""
@@ -176,8 +179,12 @@ class Journals(Transaction):
             finally:
                 os.close(number)
 
-    def remove(self, key: Key) -> None:
-        """Take a journal away, with what was kept beside it; for good when the transaction is committed."""
+    def remove(self, key: Key, *, erased: bool = False) -> None:
+        """Take a journal away, with what was kept beside it; for good when the transaction is committed.
+
+        What is kept beside it is numbered from one. To be `erased` it is looked for in the whole directory: somebody
+        may have removed one of the lower numbers.
+        """
         self.write()
         parts, gone = parts_of(key), names.temporary()
         with named(self._folder.shown(parts)):
@@ -185,15 +192,30 @@ class Journals(Transaction):
                 self._folder.move(parts, gone)
                 self._undo.append(lambda: self._folder.move(gone, parts))
                 self._unwanted.append(gone)
-            beside = parts[:-1]
-            self._unwanted += [
-                (*beside, name) for name in self._folder.names(beside) if names.is_aside(parts[-1], name)
-            ]
+            self._unwanted += self._all_beside(parts) if erased else self._beside(parts)
         # What comes next begins a new journal.
         self._lines = [lines for lines in self._lines if lines.key != key]
         self._written = len(self._lines)
         for known in (self._ahead, self._stamps, self.seen):
             known.pop(key, None)
+
+    def _all_beside(self, parts: Parts) -> list[Parts]:
+        above = parts[:-1]
+        return [(*above, name) for name in self._folder.names(above) if names.is_aside(parts[-1], name)]
+
+    def _beside(self, parts: Parts) -> Iterator[Parts]:
+        for kind in names.ASIDE:
+            for number in count(1):
+                one = (*parts[:-1], names.aside(parts[-1], kind, number))
+                if self._folder.stamp(one) is None:
+                    break
+                yield one
+
+    def remove_unfinished(self) -> None:
+        """Have what writes that were killed left unfinished removed when the transaction is committed."""
+        above = (names.UNFINISHED,)
+        with named(self._folder.shown(above)):
+            self._unwanted += [(*above, name) for name in self._folder.names(above)]
 
     def commit(self, connection: sqlite3.Connection) -> None:
         if self._spoilt:

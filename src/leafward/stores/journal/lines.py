@@ -84,10 +84,9 @@ def read(data: bytes, crc: int = 0, *, offset: int = 0, line: int = 1) -> Readin
 
 
 class _Bad(NamedTuple):
-    """A line that is not sound: why, the checksums that the next one may go on from, and whether it begins a batch."""
+    """A line that is not sound: why, and whether it begins a batch."""
 
     reason: str
-    seeds: frozenset[int]
     begins: bool
 
 
@@ -97,7 +96,10 @@ class _Reader:
         self._offset = offset
         self._line = line
         self._found = Reading(line=line, end=offset, crc=crc)
-        self._seeds = frozenset((crc,))
+        self._sound = self._stated = crc
+        """What the last sound line states, and what the last one with a checksum does."""
+        self._seeds = {crc}
+        """The checksums that the next line may go on from; few, however many lines before it are bad."""
         self._open: list[Entry] = []
         self._opened = (line, offset)
         self._pending: list[Damage] = []
@@ -118,11 +120,11 @@ class _Reader:
         sound = self._check(line)
         if isinstance(sound, _Bad):
             self._followed = self._followed or (bool(self._pending) and sound.begins)
-            self._seeds |= sound.seeds
             self._drop(offset, sound.reason)
             return
         entry, crc = sound
-        self._seeds = frozenset((crc,))
+        self._sound = self._stated = crc
+        self._seeds = {crc}
         mark = _mark(entry)
         if mark.at is not None:
             self._followed = self._followed or bool(self._pending)
@@ -143,21 +145,28 @@ class _Reader:
         text = line.removesuffix(b"\n")
         stated = _CRC.search(text[-_CRC_LENGTH:])
         if stated is None or text == line:
-            return _Bad("is cut off or has no checksum", frozenset(), False)
+            return _Bad("is cut off or has no checksum", False)
         crc = int(stated[1], 16)
         told = text[:-_CRC_LENGTH] + b"}"
-        computed = {zlib.crc32(told, seed) for seed in self._seeds}
+        fits = any(zlib.crc32(told, seed) == crc for seed in self._seeds)
+        if not fits:
+            self._go_on_from(told, crc)
         try:
             entry = _decode(told)
             begins = _mark(entry).at is not None
         except (DecodeError, UnicodeDecodeError) as error:
-            if crc in computed:
+            if fits:
                 raise newer(f"line {self._line} is not one of this format: {error}") from error
-            return _Bad(f"is not a line of a journal ({error})", frozenset((crc, *computed)), False)
-        if crc not in computed:
-            reason = "does not fit its checksum, or a line before it is missing"
-            return _Bad(reason, frozenset((crc, *computed)), begins)
+            return _Bad(f"is not a line of a journal ({error})", False)
+        if not fits:
+            return _Bad("does not fit its checksum, or a line before it is missing", begins)
         return entry, crc
+
+    def _go_on_from(self, told: bytes, crc: int) -> None:
+        """Let the next line go on as if this one were not there, or either its text or its checksum were right."""
+        computed = {zlib.crc32(told, seed) for seed in (self._sound, self._stated)}
+        self._seeds = {self._sound, crc, *computed}
+        self._stated = crc
 
     def _drop(self, offset: int, reason: str) -> None:
         if self._open:

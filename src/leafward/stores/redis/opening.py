@@ -29,9 +29,9 @@ async def open_redis(
 ) -> RedisStore:
     """Open `redis://`, `rediss://`, `redis+cluster://host1,host2` or `redis+sentinel://host1,host2/<master>`.
 
-    `client` is a client of `redis.asyncio` to use instead of one made from the URL; it is not closed. What a write
-    survives is the server's to decide: `durability` is taken so that a program can keep its options when it changes the
-    URL, and `store.durability()` tells what was found.
+    `client` is a client of `redis.asyncio` to use instead of one made from the URL; it is not closed. One of a cluster
+    must not repeat commands by itself. What a write survives is the server's to decide: `durability` is taken so that a
+    program can keep its options when it changes the URL, and `store.durability()` tells what was found.
     """
     check_options(durability, max_message_bytes)
     if not isinstance(key_prefix, str) or not key_prefix.isprintable() or set(key_prefix) & set("{}"):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 AT_ONCE = 16
 """How many of an owner's sessions are searched at the same time."""
-READ = 16
-"""How many bytes are read in the time that one is searched or replayed."""
+READ = 64
+"""About how many bytes can be read in the time that it takes to search or replay one."""
 
 _log = logging.getLogger(__name__)
 

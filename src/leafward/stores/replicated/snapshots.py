@@ -150,8 +150,8 @@ def put_back(snapshot: Snapshot, owner: Owner, where: str) -> Operation[None]:
     owner_no = yield from find_or_add_owner(owner)
     for name, table in snapshot.tables.items():
         # The names become part of a statement, and whoever can write to the server can write any.
-        known = {column for (column,) in (yield COLUMNS, (name,))} if name in TABLES else set[str]()
-        if not known.issuperset(table.columns):
+        known = {column for (column,) in (yield COLUMNS, (name,))}
+        if name not in TABLES or not known.issuperset(table.columns):
             raise CorruptStore(where, f"begins with a snapshot of other tables than a session has ({name!r})")
         owned = table.columns.index("owner_no") if "owner_no" in table.columns else None
         places = ", ".join("?" * len(table.columns))

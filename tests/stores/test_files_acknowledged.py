@@ -1,0 +1,243 @@
+"""A journal that lost what was acknowledged says so; it is never taken for one that was shorter all along."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leafward import CorruptStore, Message, MessageNotFound, Session, user
+from leafward.core.ids import Scope
+from leafward.stores.entries import Shelf
+from tests.stores.files_store import drop_index, fill, journal, opened, shared_journal, texts, types
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Change what a file holds; it stays the same file."""
+    inode = path.stat().st_ino
+    path.write_bytes(data)
+    assert path.stat().st_ino == inode
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put another file in the place of one."""
+    other = path.with_name("other")
+    other.write_bytes(data)
+    other.replace(path)
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-60] + bytes([data[-60] ^ 1]) + data[-59:]
+
+
+def without_last_line(data: bytes) -> bytes:
+    return data[: data.rindex(b"\n", 0, -1) + 1]
+
+
+LOSSES: dict[str, tuple[Callable[[bytes], bytes], int]] = {
+    "a bit of the last line": (flipped, 4),
+    "the last line": (without_last_line, 4),
+    "the end of the last line": (lambda data: data[:-9], 4),
+    "the last line, with a torn write after it": (lambda data: flipped(data) + b'{"type":"mess', 4),
+    "the last two lines": (lambda data: without_last_line(without_last_line(data)), 3),
+    "all but the beginning of the first line": (lambda data: data[:13], 0),
+    "every byte": (lambda data: bytes(len(data)), 0),
+    "all": (lambda data: b"", 0),
+}
+
+
+@pytest.mark.parametrize("what", LOSSES)
+async def test_losing_what_was_acknowledged_is_damage(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store, count=5)
+    path, (lose, count) = journal(tmp_path), LOSSES[what]
+    before = path.read_bytes()
+    left = lose(before)
+    whole = [f"walnut {n}" for n in range(count)]
+    line = count + 2 if count else 1
+    overwrite(path, left)
+
+    async with opened(tmp_path) as store:
+        for _ in range(2):
+            assert await texts(store) == whole
+            [told] = await store.damage()
+            assert told.startswith(f"{path}: line {line} (byte ")
+            assert "acknowledged" in told
+            with pytest.raises(CorruptStore, match=rf"line {line} .*store\.repair\("):
+                await Session(store, "s").append_message(user("no"))
+            # It is not forgotten when the file is looked at again.
+            os.utime(path)
+        assert path.read_bytes() == left
+        assert [one.name for one in path.parent.iterdir()] == [path.name]
+        assert "nobody was told" not in caplog.text
+
+        report = await store.repair("s")
+
+        assert report.repaired
+        assert [Path(one).read_bytes() for one in report.kept] == [left]
+        await Session(store, "s").append_message(user("on"))
+        assert await texts(store) == [*whole, "on"]
+        assert await store.damage() == []
+    drop_index(tmp_path)
+    async with opened(tmp_path) as store:
+        assert await texts(store) == [*whole, "on"]
+
+
+@pytest.mark.parametrize("what", LOSSES)
+async def test_what_was_lost_can_be_put_back(tmp_path: Path, what: str) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store, count=5)
+        path = journal(tmp_path)
+        before = path.read_bytes()
+        overwrite(path, LOSSES[what][0](before))
+        assert len(await store.damage()) == 0
+        assert len(await texts(store)) == LOSSES[what][1]
+        assert len(await store.damage()) == 1
+
+        overwrite(path, before)
+
+        assert len(await texts(store)) == 5
+        assert await store.damage() == []
+        await Session(store, "s").append_message(user("on"))
+
+
+async def test_a_journal_without_a_sound_line_is_damaged_also_when_the_index_is_lost(tmp_path: Path) -> None:
+    path = journal(tmp_path)
+    for left in (b'{"type":"sess', bytes(900), b"\n"):
+        async with opened(tmp_path) as store:
+            await fill(store, count=2)
+        drop_index(tmp_path)
+        path.write_bytes(left)
+        async with opened(tmp_path) as store:
+            assert await texts(store) == []
+            assert [one.startswith(f"{path}: line 1 (byte 0) ") for one in await store.damage()] == [True]
+            with pytest.raises(CorruptStore, match="line 1 "):
+                await Session(store, "s").append_message(user("no"))
+            assert path.read_bytes() == left
+            assert (await store.repair("s")).repaired
+            await Session(store, "s").append_message(user("first"))
+            assert types(path) == ["session", "message"]
+            assert await store.registry.delete(Scope.of("s"))
+
+
+async def test_an_empty_file_that_the_index_does_not_know_begins_anew(tmp_path: Path) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=1)
+    drop_index(tmp_path)
+    path.write_bytes(b"")
+    async with opened(tmp_path) as store:
+        assert await texts(store) == []
+        assert await store.registry.count(Scope.of("s").owner) == 0
+        await Session(store, "s").append_message(user("first"))
+    assert types(path) == ["session", "message"]
+
+
+async def test_a_shorter_journal_put_in_its_place_is_the_truth_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=2)
+        backup = path.read_bytes()
+        await Session(store, "s").append_message(user("later"))
+        replace(path, backup)
+
+        with caplog.at_level(logging.WARNING):
+            assert await texts(store) == ["walnut 0", "walnut 1"]
+            assert await texts(store) == ["walnut 0", "walnut 1"]
+
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert str(path) in caplog.text
+        assert "less than was acknowledged" in caplog.text
+        assert await store.damage() == []
+        await Session(store, "s").append_message(user("on"))
+        assert await texts(store) == ["walnut 0", "walnut 1", "on"]
+
+
+async def test_an_unreadable_file_put_in_its_place_is_damage(tmp_path: Path) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=2)
+        before = path.read_bytes()
+        replace(path, bytes(len(before)))
+        assert await texts(store) == []
+        assert [one.startswith(f"{path}: line 1 ") for one in await store.damage()] == [True]
+        replace(path, before)
+        assert len(await texts(store)) == 2
+        assert await store.damage() == []
+
+
+async def test_damage_in_the_middle_and_a_loss_at_the_end_are_both_told(tmp_path: Path) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=5)
+        overwrite(path, without_last_line(path.read_bytes().replace(b"walnut 1", b"walnut X")))
+
+        assert await texts(store) == ["walnut 0", "walnut 2", "walnut 3"]
+
+        assert [one.split(" (byte ")[0] for one in await store.damage()] == [f"{path}: line {n}" for n in (3, 6)]
+        assert len((await store.repair("s")).lost) == 2
+
+
+async def test_the_same_journal_put_in_its_place_is_nothing_to_tell(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=2)
+        replace(path, path.read_bytes())
+        assert len(await texts(store)) == 2
+    assert caplog.records == []
+
+
+async def test_a_shared_journal_that_lost_its_last_line_is_damaged(tmp_path: Path) -> None:
+    shelf = Shelf(Scope.of("s"), "facts", shared=True)
+    async with opened(tmp_path) as store:
+        for n in range(3):
+            await store.entries.edit(shelf, f"k{n}", lambda _, n=n: f"fact {n}")
+        path = shared_journal(tmp_path)
+        overwrite(path, without_last_line(path.read_bytes()))
+
+        assert [await store.entries.get(shelf, f"k{n}") is not None for n in range(3)] == [True, True, False]
+        assert [one.startswith(f"{path}: line 4 ") for one in await store.damage()] == [True]
+        with pytest.raises(CorruptStore, match="line 4 "):
+            await store.entries.edit(shelf, "k3", lambda _: "no")
+        assert (await store.repair("s")).repaired
+        await store.entries.edit(shelf, "k3", lambda _: "yes")
+
+
+async def test_a_write_that_fails_takes_nothing_from_one_that_shares_its_commit(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store, count=2)
+    shutil.copy(tmp_path / "index.sqlite", tmp_path / "kept")
+    async with opened(tmp_path) as store:
+        await Session(store, "s").append_message(user("later", id="later"))
+        await store.entries.edit(Shelf(Scope.of("s"), "facts", shared=True), "k", lambda _: "a fact")
+    drop_index(tmp_path)
+    (tmp_path / "kept").rename(tmp_path / "index.sqlite")
+
+    async with opened(tmp_path) as store:
+        session, queued = Session(store, "s"), threading.Event()
+        writer = store._runner.engine.parts.writer
+        busy = asyncio.ensure_future(writer.run(lambda _: queued.wait(20)))
+        writes = [session.append_message(user("no"), parent_id="nowhere"), session.append_message(user("on"))]
+        waiting = [asyncio.ensure_future(one) for one in writes]
+        async with asyncio.timeout(20):
+            while writer._queue.qsize() < 2:  # noqa: ASYNC110  (a queue of threads has no event to wait for)
+                await asyncio.sleep(0)
+        queued.set()
+
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert await busy
+        assert [type(outcome) for outcome in outcomes] == [MessageNotFound, Message]
+        assert await texts(store) == ["walnut 0", "walnut 1", "later", "on"]
