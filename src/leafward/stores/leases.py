@@ -186,6 +186,12 @@ class Lease:
         return f"<Lease of {self.session_id!r}, user {self.user_id!r}, token {self.token}>"
 
 
+GRACE_S = 1.0
+"""How long, beyond what was asked for, a store may take to answer."""
+_abandoned: set[asyncio.Future[Lease]] = set()
+"""Those that nobody may wait for any more, and that must not be lost before they end."""
+
+
 class Acquiring:
     """A lease about to be acquired: await it, or enter it to have it released as well."""
 
@@ -240,11 +246,31 @@ class Acquiring:
             return None
         return Lease(self._table, Fence(self._slot, token), holder, self._ttl, line=self._line, asked=asked)
 
+    async def _within_reason(self) -> Lease:
+        """Acquire it, but wait for a store that does not answer no longer than was asked for."""
+        task = asyncio.ensure_future(self._acquire())
+        _abandoned.add(task)
+        task.add_done_callback(_abandoned.discard)
+        try:
+            await asyncio.wait((task,), timeout=None if self._wait == math.inf else self._wait + GRACE_S)
+            if task.done():
+                return task.result()
+            raise LeaseBusy(self._slot.session_id)
+        except asyncio.CancelledError:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                await _to_the_end(task.result().release())
+            raise
+        finally:
+            if not task.done():
+                # It goes on to withdraw what it asked for.
+                task.cancel()
+                await asyncio.wait((task,), timeout=GRACE_S)
+
     def __await__(self) -> Generator[Any, Any, Lease]:
-        return self._acquire().__await__()
+        return self._within_reason().__await__()
 
     async def __aenter__(self) -> Lease:
-        self._lease = await self._acquire()
+        self._lease = await self._within_reason()
         return self._lease
 
     async def __aexit__(self, *_: object) -> None:

@@ -29,11 +29,16 @@ class DirectoryLock(WriterLock):
         self._path = path
 
     def __enter__(self) -> DirectoryLock:
-        super().__enter__()
-        while not self._is_named():
+        if self._fd >= 0:
+            super().__enter__()
+        while self._fd < 0 or not self._is_named():
             # Whoever comes next locks the file that has the name.
             super().close()
-            super().__init__(self._path)
+            try:
+                super().__init__(self._path)
+            except FileNotFoundError as error:
+                where = os.path.dirname(self._path)
+                raise StoreError(f"{where} was removed while it was open: close the store and open it again") from error
             super().__enter__()
         return self
 

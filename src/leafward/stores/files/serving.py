@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from leafward.core.errors import CorruptStore, OutcomeUnknown, StoreError
@@ -52,7 +53,9 @@ class Engine:
 
     def shut(self) -> None:
         """Finish what was begun and let go of the index."""
-        self.parts.shut()
+        # Without its directory there is nothing to tidy, and nothing to lock.
+        with suppress(StoreError):
+            self.parts.shut()
         self._lock.close()
 
     def drop(self) -> None:

@@ -10,6 +10,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 
 from leafward.core.errors import ConfigurationError
 from leafward.stores.redis.calls import CONNECTIONS, SILENCE_S
@@ -59,6 +60,8 @@ async def _follow_sentinels(
             await cast(Any, sentinel).discover_master(address.master)
         except MasterNotFoundError as error:
             refused = refused or error
+        except ResponseError as error:
+            raise ConfigurationError(f"{address.where} is not a sentinel: {error}") from error
         else:
             return cast(Any, sentinel).master_for(address.master)
     assert refused is not None

@@ -140,11 +140,11 @@ async def _attempt(server: Server, replica: Replica, command: Command[Any]) -> A
     return await replica.work(lambda: _copy(replica, command, taken=taken), held)
 
 
-def _try(replica: Replica, command: Command[Any]) -> Attempt[Any]:
+def _try(replica: Replica, command: Command[Any], at: int | None = None) -> Attempt[Any]:
     checks = [_unchanged(replica, replica.own)]
     if isinstance(command, EditEntry) and command.shelf.shared:
         checks.append(_unchanged(replica, replica.shared))
-    at = now_micros()
+    at = now_micros() if at is None else at
     replica.begin()
     header = records.header(replica.scope, at) if replica.marks[replica.own] == NOTHING else []
     if header:
@@ -187,7 +187,8 @@ def _copy(replica: Replica, command: Fork | Split, *, taken: bool) -> Attempt[Se
     mark = Mark(read_header(header[0]).incarnation, 1, crc)
     writes = [Write(Journal(target.owner, target.session_id), NOTHING, mark, made[:-1], listing(result))]
     if isinstance(command, Split):
-        ended = _try(replica, End(command.source, copying.SPLIT))
+        # Just before: the continuation is listed as the newer one.
+        ended = _try(replica, End(command.source, copying.SPLIT), at - 1)
         return Attempt([*writes, *ended.writes], result)
     return Attempt([*writes, _unchanged(replica, replica.own)], result)
 

@@ -117,9 +117,9 @@ class Words:
             yield DROP_WORDS, (place,)
             yield ADD_UNINDEXED, (place, session.tree_no)
 
-    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
-        yield DROP_WORDS, (place,)
-        yield DROP_UNINDEXED, (place,)
+    def removed(self, session: SessionRow, gone: dict[int, bytes]) -> Operation[None]:
+        yield DROP_WORDS, Many((place,) for place in gone)
+        yield DROP_UNINDEXED, Many((place,) for place in gone)
 
 
 class _Slice(NamedTuple):

@@ -48,7 +48,7 @@ _RACES = frozenset({_DUPLICATE, 1205, 1213})
 _GONE = frozenset({0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
 _FULL = frozenset({1021, 1041, 1114})
 _READ_ONLY = frozenset({1290, 1792, 1836})
-_REFUSED = frozenset({1044, 1045, 1698})
+_REFUSED = frozenset({1045, 1698})
 _DENIED = frozenset({1142, 1143, 1227, 1370})
 
 
@@ -272,6 +272,10 @@ def explain(error: Exception, where: str) -> LeafwardError:
     number = _number(error)
     if number in _REFUSED:
         return ConfigurationError(f"{where} refused the user or the password: check both in the URL")
+    if number == 1044:
+        return ConfigurationError(
+            f"there is no such database on {where}, or the user may not use it: create it, or grant it to the user"
+        )
     if number == 1049:
         return ConfigurationError(f"there is no such database on {where}: create it, or check its name in the URL")
     if number in _READ_ONLY:
@@ -311,6 +315,7 @@ async def open_mysql(
     prefix = setup.check_prefix(table_prefix)
     asyncmy = need_driver("asyncmy", "mysql", url)
     where = without_secrets(url)
+    setup.check_pool(client, "asyncmy")
     try:
         pool = client
         if pool is None:

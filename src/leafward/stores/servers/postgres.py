@@ -326,22 +326,10 @@ async def open_postgres(
     prefix = setup.check_prefix(table_prefix)
     asyncpg = need_driver("asyncpg", "postgres", url)
     where = without_secrets(url)
+    setup.check_pool(client, "asyncpg")
+    problem: Exception | None = None
     try:
-        pool = await _make_pool(asyncpg, url, where) if client is None else client
-        server = PostgresServer(pool, where, prefix, ours=client is None)
-        try:
-            await server.prepare()
-        except BaseException:
-            await server.close()
-            raise
-    except _errors() as error:
-        raise explain(error, where) from error
-    return ServerStore(server, f"the store {where}", max_message_bytes)
-
-
-async def _make_pool(asyncpg: Any, url: str, where: str) -> Any:
-    try:
-        return await asyncpg.create_pool(
+        pool = client or await asyncpg.create_pool(
             url,
             min_size=1,
             max_size=MOST_CONNECTIONS,
@@ -349,7 +337,18 @@ async def _make_pool(asyncpg: Any, url: str, where: str) -> Any:
             command_timeout=ANSWER_S,
             reset=_leave_as_it_is,
         )
-    except ValueError:
+        server = PostgresServer(pool, where, prefix, ours=client is None)
+        try:
+            await server.prepare()
+        except BaseException:
+            await server.close()
+            raise
+        return ServerStore(server, f"the store {where}", max_message_bytes)
+    except LeafwardError:
+        raise
+    except _errors() as error:
+        raise explain(error, where) from error
+    except (ValueError, OverflowError):
         problem = ConfigurationError(f"{where!r} is no URL of a server: write postgresql://user@host/name")
     # Raised out here, because the driver's words quote the URL, and with it the password.
     raise problem

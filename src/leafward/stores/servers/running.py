@@ -39,6 +39,7 @@ MOST_POSITIONS = 10_000
 POLL_S = 0.1
 """How often is looked for what others wrote, while somebody waits for it."""
 
+TIDY_AFTER_S = 5.0
 TIDY_EVERY = 1000
 """After so many writes that were given names, old names are forgotten."""
 _log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class ServerRunner:
         self._purge = Purge(self.transact)
         self._indexer = Indexer(self)
         self._named = 0
+        # What a process that was killed left behind is nothing that a short visit has to wait for.
+        self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy)
 
     async def settle(self) -> None:
         """Index every session, and remove all that is discarded."""
@@ -251,6 +254,7 @@ class ServerRunner:
     async def close(self) -> None:
         """Wait for what was begun, and wake all who wait."""
         self._signals.notify_all()
+        self._tidying.cancel()
         await self._indexer.stop()
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -28,6 +28,12 @@ def check_prefix(prefix: object) -> str:
     return prefix
 
 
+def check_pool(client: object, driver: str) -> None:
+    """Raise when what was given instead of a pool of our own is none."""
+    if client is not None and not (hasattr(client, "acquire") and hasattr(client, "release")):
+        raise ConfigurationError(f"client= is a pool of {driver}'s, not {type(client).__name__}")
+
+
 async def steps_done(server: Server, connection: Any, has_meta: bool) -> int:
     """Return how many steps of the schema the server has.
 

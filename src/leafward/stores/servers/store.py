@@ -19,7 +19,6 @@ class ServerStore(SqlStore):
         self._guard = Guard(what)
         self._runner = ServerRunner(server, self._guard)
         super().__init__(self._runner, max_message_bytes)
-        self._runner.tidy()
 
     def durability(self) -> Durability:
         """Tell what a finished write survives, from the server's settings when the store was opened."""

@@ -58,8 +58,8 @@ class Indexing(Protocol):
         """See to it that the message is found by its new words and no longer by its old ones."""
         ...
 
-    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
-        """See to it that the message is no longer found."""
+    def removed(self, session: SessionRow, gone: dict[int, bytes]) -> Operation[None]:
+        """See to it that messages, by their places and old bodies, are no longer found."""
         ...
 
 

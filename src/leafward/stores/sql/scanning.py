@@ -30,7 +30,7 @@ class NoIndex:
     def changed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
         yield from ()
 
-    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
+    def removed(self, session: SessionRow, gone: dict[int, bytes]) -> Operation[None]:
         yield from ()
 
 

@@ -85,6 +85,13 @@ FIND_PLACE = "SELECT place FROM {p}message WHERE tree_no = ? AND id = ?"
 FIND_MESSAGE = """
     SELECT place, id, role, created_at, CAST(body AS BLOB) FROM {p}message WHERE tree_no = ? AND id = ?"""
 
+AT_ONCE = 40
+"""How many messages are looked for in one statement."""
+
+FIND_MESSAGES = f"""
+    SELECT place, id, role, created_at, CAST(body AS BLOB) FROM {{p}}message
+    WHERE tree_no = ? AND id IN ({", ".join("?" * AT_ONCE)})"""
+
 GET_MESSAGE = "SELECT id, role, created_at, CAST(body AS BLOB) FROM {p}message WHERE place = ?"
 
 GET_BRANCH = "SELECT place, seq, id, role, created_at, CAST(body AS BLOB) FROM {p}message WHERE place = ?"

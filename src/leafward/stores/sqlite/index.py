@@ -102,9 +102,10 @@ class FtsIndexing:
             yield from _remove(place, tokens_for(session.tree_no, session.owner_no, old_body))
             yield QUEUE_RANGE, (place, place)
 
-    def removed(self, session: SessionRow, place: int, old_body: bytes) -> Operation[None]:
-        if not (yield from _is_queued(place)):
-            yield from _remove(place, tokens_for(session.tree_no, session.owner_no, old_body))
+    def removed(self, session: SessionRow, gone: dict[int, bytes]) -> Operation[None]:
+        for place, old_body in gone.items():
+            if not (yield from _is_queued(place)):
+                yield from _remove(place, tokens_for(session.tree_no, session.owner_no, old_body))
 
 
 def _is_queued(place: int) -> Operation[bool]:
