@@ -194,7 +194,7 @@ def test_what_is_whole_around_a_damaged_line_is_read() -> None:
     assert found.torn is None
 
 
-def labels(data: bytes, count: int) -> list[Entry]:
+def labelled(data: bytes, count: int) -> list[Entry]:
     """Return so many different lines like the one of a journal that names a message."""
     label = next(entry for entry in read(data).entries if entry.type == "label")
     return [replace(label, id=f"label {n}") for n in range(count)]
@@ -204,7 +204,7 @@ def labels(data: bytes, count: int) -> list[Entry]:
 def test_any_number_of_damaged_lines_is_read_past_at_once(changes: str) -> None:
     count = 5000
     data = small_journal()
-    lines = encode(labels(data, count), read(data).crc)[0].splitlines(keepends=True)
+    lines = encode(labelled(data, count), read(data).crc)[0].splitlines(keepends=True)
     for n in range(10, count - 10):
         if changes == "the text" or (changes != "the checksum" and n % 3):
             lines[n] = lines[n].replace(b'"start"', b'"stXrt"')
@@ -225,7 +225,7 @@ def test_any_number_of_damaged_lines_is_read_past_at_once(changes: str) -> None:
 @given(st.data())
 def test_lines_after_damaged_ones_are_found(data: st.DataObject) -> None:
     whole = small_journal()
-    lines = (whole + encode(labels(whole, 9), read(whole).crc)[0]).splitlines(keepends=True)
+    lines = (whole + encode(labelled(whole, 9), read(whole).crc)[0]).splitlines(keepends=True)
     first = data.draw(st.integers(1, len(lines) - 3))
     for n in range(first, data.draw(st.integers(first, len(lines) - 3)) + 1):
         place = data.draw(st.integers(0, len(lines[n]) - 20))

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis as blocking_redis
@@ -201,7 +202,7 @@ class TestAGivenClient:
 
     @pytest.mark.parametrize("settings", [{}, {"retry": Retry(NoBackoff(), 1)}], ids=["by default", "when told to"])
     async def test_of_a_cluster_that_repeats_commands_by_itself_is_refused(
-        self, redis_cluster_url: str, settings: dict[str, Retry]
+        self, redis_cluster_url: str, settings: dict[str, Any]
     ) -> None:
         address = read_url(redis_cluster_url)
         host, port = address.hosts[0]
