@@ -76,7 +76,11 @@ class TestRedis(_OnRedis):
         return redis_url
 
 
-class TestRedisCluster(_OnRedis):
+class TestRedisCluster(
+    _OnAServer, MessageContract, SearchContract, ContextContract, RegistryContract, ScopeContract, LeaseContract
+):
+    """What touches more than one key; the rest is the same code on the same scripts."""
+
     @pytest.fixture
     def url(self, redis_cluster_url: str) -> str:
         return redis_cluster_url
