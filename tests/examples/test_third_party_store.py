@@ -23,21 +23,8 @@ from obstore.store import MemoryStore
 
 from leafward import OutcomeUnknown, Session, user
 from leafward.stores import Store
-from leafward.testing import (
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-    MessageContract,
-    RegistryContract,
-    ScopeContract,
-    SearchContract,
-    StoreContract,
-    TreeContract,
-)
 from leafward.testing.durable import Reopen
+from tests.stores.every_contract import EveryContract
 
 PACKAGE = Path(__file__).parent.parent.parent / "examples" / "third_party_store"
 MODULE = PACKAGE / "leafward_bucket.py"
@@ -55,20 +42,7 @@ def load() -> ModuleType:
 bucket = load()
 
 
-class TestBucket(
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-):
+class TestBucket(EveryContract):
     """In a bucket in memory, which compares versions as the real ones do."""
 
     @pytest.fixture

@@ -13,21 +13,8 @@ from leafward.stores import Store
 from leafward.stores.servers.server import Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.tables import TABLES
-from leafward.testing import (
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-    MessageContract,
-    RegistryContract,
-    ScopeContract,
-    SearchContract,
-    StoreContract,
-    TreeContract,
-)
 from leafward.testing.durable import Reopen
+from tests.stores.every_contract import EveryContract
 
 PREFIX = f"t{os.getpid()}_"
 """The tables of this test process; made once, since that takes longer than most tests do."""
@@ -53,20 +40,7 @@ async def empty(server: Server) -> None:
         await server.commit(connection)
 
 
-class ServerContract(
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-    LeaseContract,
-    DurableContextContract,
-    DurableContract,
-):
+class ServerContract(EveryContract):
     """Every promise, on a server whose URL the subclass gives."""
 
     @pytest.fixture

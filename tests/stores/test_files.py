@@ -11,37 +11,11 @@ import pytest
 from leafward import open_store
 from leafward.stores import Store
 from leafward.stores.files import FileStore
-from leafward.testing import (
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-    MessageContract,
-    RegistryContract,
-    ScopeContract,
-    SearchContract,
-    StoreContract,
-    TreeContract,
-)
 from leafward.testing.durable import Reopen
+from tests.stores.every_contract import EveryContract
 
 
-class TestFiles(
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-):
+class TestFiles(EveryContract):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"file:///{tmp_path}/chats"

@@ -12,21 +12,9 @@ from leafward.core.ids import new_id
 from leafward.stores import Store
 from leafward.stores.replicated.journals import NOTHING, Journal
 from leafward.stores.replicated.replica import Replica
-from leafward.testing import (
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-    MessageContract,
-    RegistryContract,
-    ScopeContract,
-    SearchContract,
-    StoreContract,
-    TreeContract,
-)
+from leafward.testing import DurableContextContract, DurableContract
 from leafward.testing.durable import Reopen
+from tests.stores.every_contract import EveryContract
 from tests.stores.redis_store import forget
 
 
@@ -52,35 +40,13 @@ class _OnAServer:
             yield reopen
 
 
-class _OnRedis(
-    _OnAServer,
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-):
-    """All that is promised."""
-
-
-class TestRedis(_OnRedis):
+class TestRedis(_OnAServer, EveryContract):
     @pytest.fixture
     def url(self, redis_url: str) -> str:
         return redis_url
 
 
-class TestRedisCluster(
-    _OnAServer, MessageContract, SearchContract, ContextContract, RegistryContract, ScopeContract, LeaseContract
-):
-    """What touches more than one key; the rest is the same code on the same scripts."""
-
+class TestRedisCluster(_OnAServer, EveryContract):
     @pytest.fixture
     def url(self, redis_cluster_url: str) -> str:
         return redis_cluster_url

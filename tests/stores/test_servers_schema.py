@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -112,25 +113,29 @@ def _counted_name(original: Any, left: Any) -> Any:
     return named
 
 
+WRONG = f"wrong{os.getpid()}_"
+"""A prefix for this process alone: its neighbours run the same tests on the same server."""
+
+
 class TestAWrongCollation:
     @pytest.mark.parametrize("collation", ["utf8mb4_unicode_ci", "utf8mb4_bin", "latin1_swedish_ci"])
     async def test_is_refused_by_mysql(self, mysql_url: str, collation: str) -> None:
-        await self._refused(mysql_url, f"ALTER TABLE wrong_session MODIFY session_id VARCHAR(255) COLLATE {collation}")
+        await self._refused(mysql_url, f"ALTER TABLE {WRONG}session MODIFY session_id VARCHAR(255) COLLATE {collation}")
 
     @pytest.mark.parametrize("collation", ['"default"', '"en-US-x-icu"', '"POSIX"'])
     async def test_is_refused_by_postgresql(self, postgres_url: str, collation: str) -> None:
-        await self._refused(postgres_url, f"ALTER TABLE wrong_session ALTER session_id TYPE TEXT COLLATE {collation}")
+        await self._refused(postgres_url, f"ALTER TABLE {WRONG}session ALTER session_id TYPE TEXT COLLATE {collation}")
 
     async def _refused(self, url: str, alteration: str) -> None:
         kind = KINDS["mysql" if url.startswith("mysql") else "postgres"]
         try:
-            async with opened(url, table_prefix="wrong_") as store:
+            async with opened(url, table_prefix=WRONG) as store:
                 await Session(store).append_message(user("hi"))
             await kind.ask(url, alteration)
-            with pytest.raises(ConfigurationError, match=r"session_id.*wrong_session.*collation"):
-                await open_store(url, table_prefix="wrong_")
+            with pytest.raises(ConfigurationError, match=rf"session_id.*{WRONG}session.*collation"):
+                await open_store(url, table_prefix=WRONG)
         finally:
-            await drop_tables(kind, url, "wrong_")
+            await drop_tables(kind, url, WRONG)
 
 
 def test_no_two_prefixes_share_a_name() -> None:

@@ -11,37 +11,11 @@ import pytest
 from leafward import open_store
 from leafward.stores import Store
 from leafward.stores.sqlite.store import SqliteStore
-from leafward.testing import (
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-    MessageContract,
-    RegistryContract,
-    ScopeContract,
-    SearchContract,
-    StoreContract,
-    TreeContract,
-)
 from leafward.testing.durable import Reopen
+from tests.stores.every_contract import EveryContract
 
 
-class TestSQLite(
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-    DurableContextContract,
-    DurableContract,
-    LeaseContract,
-):
+class TestSQLite(EveryContract):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/chat.db"

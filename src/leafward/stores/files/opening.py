@@ -21,12 +21,25 @@ VERSION = "1"
 _log = logging.getLogger("leafward.stores.files")
 
 
+class DirectoryRemoved(StoreError):
+    """The directory of an open store is gone."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was removed while it was open: close the store and open it again")
+
+
 class DirectoryLock(WriterLock):
     """The one lock of a directory; it is found again when somebody removed its file."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)
         self._path = path
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            super().__init__(self._path)
+        except FileNotFoundError as error:
+            raise DirectoryRemoved(os.path.dirname(self._path)) from error
 
     def __enter__(self) -> DirectoryLock:
         if self._fd >= 0:
@@ -34,11 +47,7 @@ class DirectoryLock(WriterLock):
         while self._fd < 0 or not self._is_named():
             # Whoever comes next locks the file that has the name.
             super().close()
-            try:
-                super().__init__(self._path)
-            except FileNotFoundError as error:
-                where = os.path.dirname(self._path)
-                raise StoreError(f"{where} was removed while it was open: close the store and open it again") from error
+            self._open()
             super().__enter__()
         return self
 

@@ -15,7 +15,7 @@ from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import SearchFilter
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.names import LOCK
-from leafward.stores.files.opening import DirectoryLock, index_of, open_index
+from leafward.stores.files.opening import DirectoryLock, DirectoryRemoved, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
 from leafward.stores.files.writing import Journals
@@ -54,7 +54,7 @@ class Engine:
     def shut(self) -> None:
         """Finish what was begun and let go of the index."""
         # Without its directory there is nothing to tidy, and nothing to lock.
-        with suppress(StoreError):
+        with suppress(DirectoryRemoved):
             self.parts.shut()
         self._lock.close()
 

@@ -238,22 +238,19 @@ class PostgresServer(Server):
             await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")
 
     async def _migrate(self, connection: Any) -> None:
+        # Whatever goes wrong, a connection that is still in a transaction is thrown away.
         await connection.execute("BEGIN")
-        try:
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", zlib.crc32(self._prefix.encode()))
-            has_meta = await connection.fetchval(HAS_META, f"{self._prefix}meta")
-            done = await setup.steps_done(self, connection, has_meta)
-            if done < len(tables.STEPS):
-                await connection.execute(self.dialect.named(tables.CREATE_META))
-                for step in tables.STEPS[done:]:
-                    for statement in step:
-                        await connection.execute(self.dialect.named(statement))
-                await setup.note_steps(self, connection)
-            await setup.note_analyzer(self, connection)
-            await connection.execute("COMMIT")
-        except Exception:
-            await self.rollback(connection)
-            raise
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", zlib.crc32(self._prefix.encode()))
+        has_meta = await connection.fetchval(HAS_META, f"{self._prefix}meta")
+        done = await setup.steps_done(self, connection, has_meta)
+        if done < len(tables.STEPS):
+            await connection.execute(self.dialect.named(tables.CREATE_META))
+            for step in tables.STEPS[done:]:
+                for statement in step:
+                    await connection.execute(self.dialect.named(statement))
+            await setup.note_steps(self, connection)
+        await setup.note_analyzer(self, connection)
+        await connection.execute("COMMIT")
 
     async def close(self) -> None:
         if self._ours:
