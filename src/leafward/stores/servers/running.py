@@ -97,10 +97,11 @@ class ServerRunner:
             fence.check(command.scope)
         attempt = _Try[T](_name_for(command))
         try:
-            return await self._to_its_end(attempt, lambda: self._write(command, fence, attempt))
+            result = await self._to_its_end(attempt, lambda: self._write(command, fence, attempt))
         finally:
             self._signals.notify(command.scope)
-            self._follow_up(command)
+        self._follow_up(command)
+        return result
 
     def _follow_up(self, command: object) -> None:
         if isinstance(command, Append):
