@@ -17,6 +17,9 @@ INTERRUPT = """
 import os, signal, sys, threading
 from tests.blocking.doubles import mirrored_room
 
+# What a shell starts in the background is told to ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def press_ctrl_c(began):
     began.wait()
     os.kill(os.getpid(), signal.SIGINT)
