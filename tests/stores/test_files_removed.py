@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -22,3 +23,25 @@ async def test_writing_says_that_the_directory_is_gone_and_closing_works(tmp_pat
 
     async with open_store(f"file://{directory}") as again:
         assert await Session(again, "s").get_history() == []
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_closing_leaves_no_file_of_it_open(tmp_path: Path, noticed: bool) -> None:
+    directory = tmp_path / "chats"
+    async with open_store(f"file://{directory}") as store:
+        session = Session(store, "s")
+        await session.append_message(user("kept nowhere"))
+        assert await session.search("kept")
+        assert _open_below(directory)
+        shutil.rmtree(directory)
+        if noticed:
+            with pytest.raises(StoreError, match="removed"):
+                await session.append_message(user("lost"))
+    assert _open_below(directory) == []
+
+
+def _open_below(directory: Path) -> list[str]:
+    """Return the files of a directory, also removed ones, that this process has open."""
+    with os.scandir("/proc/self/fd") as found:
+        names = [os.readlink(one.path) for one in found if os.path.lexists(one.path)]
+    return [name for name in names if name.startswith(str(directory))]

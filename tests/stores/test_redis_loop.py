@@ -40,7 +40,7 @@ async def _outgrow(store: Store) -> None:
 WORK: dict[str, tuple[ModuleType, str, Work]] = {
     "a search": (scanning, "candidate", lambda warm, _: Session(warm, "s").search("walnut")),
     "a search of all sessions": (running, "rank", lambda warm, _: SessionManager(warm).search("walnut")),
-    "a first read": (replica, "commands", lambda _, cold: Session(cold, "s").get_version()),
+    "a first read": (replica, "read_batches", lambda _, cold: Session(cold, "s").get_version()),
     "a long history": (reads, "decode_body", lambda warm, _: Session(warm, "s").get_history()),
     "a journal written anew": (snapshots, "timestamp", lambda warm, _: _outgrow(warm)),
     "a fork": (

@@ -11,7 +11,7 @@ import pytest
 from leafward import OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
 from leafward.core.ids import new_id
 from leafward.stores import Store
-from leafward.stores.redis import calls
+from leafward.stores.redis import calls, wires
 from leafward.stores.redis.urls import read_url
 from tests.stores.proxy import Fault, Proxy
 from tests.stores.redis_store import forget
@@ -111,6 +111,24 @@ class TestAConnectionThatEnds(_BehindAProxy):
         assert proxy.struck
         assert await world.manager.get(number) is None
 
+    @pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
+    async def test_under_the_writes_of_many_sessions_leaves_one_effect_of_each(
+        self, store: Store, other: Store, proxy: Proxy, fault: Fault
+    ) -> None:
+        async def write(name: str) -> None:
+            for n in range(5):
+                await Session(store, name).append_message(user("text", id=f"{n}"))
+
+        for packet in (4, 9):
+            proxy.strike(fault, packet=packet)
+            names = [f"{packet}.{n}" for n in range(16)]
+            await asyncio.gather(*map(write, names))
+            assert proxy.struck
+
+            for name in names:
+                assert [one.id for one in await Session(other, name).get_history()] == ["0", "1", "2", "3", "4"]
+                assert await Session(store, name).get_version() == 5
+
     async def test_while_a_lease_is_taken_gives_the_lease_that_was_given(self, store: Store, proxy: Proxy) -> None:
         proxy.strike(Fault.LOSE_REPLY)
 
@@ -127,8 +145,9 @@ class TestAServerThatFallsSilent(_BehindAProxy):
     ) -> None:
         do, check = DEEDS[deed]
         await world.begin()
-        for time in ("SILENCE_S", "PATIENCE_S", "DOUBT_S"):
+        for time in ("PATIENCE_S", "DOUBT_S"):
             monkeypatch.setattr(calls, time, 0.5)
+        monkeypatch.setattr(wires, "SILENCE_S", 0.5)
         proxy.strike(Fault.SILENCE)
 
         result = await do(world)
@@ -152,6 +171,20 @@ class TestAServerThatStaysAway(_BehindAProxy):
 
         with pytest.raises(OutcomeUnknown, match="was not answered"):
             await asyncio.wait_for(do(world), 20)
+
+        proxy.spare()
+        await check(world, await do(world))
+
+    async def test_does_not_keep_one_who_is_cancelled_from_being_told_so(self, world: World, proxy: Proxy) -> None:
+        do, check = DEEDS["an append"]
+        await world.begin()
+        proxy.strike(Fault.LOSE_REPLY, b"new", and_then_unreachable=True)
+        writing = asyncio.ensure_future(do(world))
+        await proxy.wait_until_struck()
+        writing.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(writing, 20)
 
         proxy.spare()
         await check(world, await do(world))

@@ -16,6 +16,7 @@ LeafwardError
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
     ├── OutcomeUnknown                written or not; repeating the call settles it
+    ├── DirectoryRemoved              the directory of an open store is gone; not public
     └── CorruptStore                  what is stored cannot be read
 """
 
@@ -139,6 +140,14 @@ class OutcomeUnknown(StoreError):
         happened = "was not answered" if unanswered else "failed while it was being made durable"
         then = "repeat" if unanswered else "close the store, open it again and repeat"
         super().__init__(f"writing {where} {happened}: it may or may not be stored; {then} the call with the same ids")
+
+
+class DirectoryRemoved(StoreError):
+    """The directory of an open store is gone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} was removed while it was open: close the store and open it again")
 
 
 class CorruptStore(StoreError):

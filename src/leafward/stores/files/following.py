@@ -85,7 +85,7 @@ class Following:
         if reading is None:
             reading = read(read_from(number, 0))
             self._check_owner(key, reading)
-            crc = self._check_length(key, reading, known, stamp)
+            crc = self._note_loss(key, reading, known, stamp)
             if known is None or not _has_reached(reading, known):
                 self._forget(connection, key)
                 known = None
@@ -130,7 +130,7 @@ class Following:
                 "it was put there by hand, or the file system does not tell these names apart; nothing was changed"
             )
 
-    def _check_length(self, key: Key, reading: Reading, known: Position | None, stamp: Stamp) -> int | None:
+    def _note_loss(self, key: Key, reading: Reading, known: Position | None, stamp: Stamp) -> int | None:
         """Add to the damage when a journal lost what was acknowledged, and return the checksum that it should have."""
         lost = known if known is not None and _is_short(reading, known) else None
         # A journal gets its name when its first lines are whole.

@@ -9,7 +9,6 @@ from typing import Any
 
 from leafward.core.errors import LeafwardError
 from leafward.core.ids import Scope
-from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF
 from leafward.stores.drafts import Draft
 from leafward.stores.journal.lines import Batch
@@ -20,7 +19,7 @@ from leafward.stores.sql.operations import Indexing, find_session
 from leafward.stores.sql.reads import get
 from leafward.stores.sqlite.connection import Database
 
-Tell = Callable[[Command[Any], Any, int, Message | None], None]
+Tell = Callable[[Command[Any], Any, int, str | None], None]
 """Is told each command that changed something: what it returned, when it ran, and the message that its lines name."""
 
 

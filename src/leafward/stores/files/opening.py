@@ -7,7 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from leafward.core.errors import CorruptStore, StoreError
+from leafward.core.errors import CorruptStore, DirectoryRemoved, StoreError
 from leafward.stores.files import names, positions
 from leafward.stores.files.folder import Folder
 from leafward.stores.sql.schema import GET_META, SET_META
@@ -19,13 +19,6 @@ FORMAT = "journals"
 """The name in the meta table of the version of the table of positions."""
 VERSION = "1"
 _log = logging.getLogger("leafward.stores.files")
-
-
-class DirectoryRemoved(StoreError):
-    """The directory of an open store is gone."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path} was removed while it was open: close the store and open it again")
 
 
 class DirectoryLock(WriterLock):

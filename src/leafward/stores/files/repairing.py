@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from leafward.core.ids import Owner
-from leafward.core.message import Message
 from leafward.core.times import now_micros
 from leafward.stores.files import names, positions
 from leafward.stores.files.folder import Folder, Stamp
@@ -74,7 +73,7 @@ class Repairing:
         self._database.run(self._connection, registry.delete(key))
         found: list[Entry] = []
 
-        def tell(command: Command[Any], result: Any, at: int, beside: Message | None) -> None:
+        def tell(command: Command[Any], result: Any, at: int, beside: str | None) -> None:
             found.extend(record(command, result, at, beside))
 
         Replay(self._database, self._connection, FtsIndexing(), key, tell).run(reading.batches, damaged=True)

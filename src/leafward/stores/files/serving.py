@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TypeVar
 
-from leafward.core.errors import CorruptStore, OutcomeUnknown, StoreError
+from leafward.core.errors import CorruptStore, DirectoryRemoved, OutcomeUnknown, StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import SearchFilter
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.names import LOCK
-from leafward.stores.files.opening import DirectoryLock, DirectoryRemoved, index_of, open_index
+from leafward.stores.files.opening import DirectoryLock, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
 from leafward.stores.files.writing import Journals
@@ -28,6 +27,7 @@ from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import Operation
 from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.parts import Parts
+from leafward.stores.sqlite.rawfile import let_go
 
 T = TypeVar("T")
 
@@ -53,9 +53,12 @@ class Engine:
 
     def shut(self) -> None:
         """Finish what was begun and let go of the index."""
-        # Without its directory there is nothing to tidy, and nothing to lock.
-        with suppress(DirectoryRemoved):
+        try:
             self.parts.shut()
+        except DirectoryRemoved:
+            # Without its directory there is nothing to tidy, and nothing to lock.
+            self.parts.drop()
+            let_go()
         self._lock.close()
 
     def drop(self) -> None:

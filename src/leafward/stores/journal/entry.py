@@ -19,7 +19,7 @@ NOTHING = Raw()
 """Stands where a line has no such key."""
 
 
-class Entry(Struct, omit_defaults=True, rename="camel", kw_only=True):
+class Entry(Struct, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """A line as a value, with the keys of AgentScope in its order."""
 
     type: str
@@ -43,7 +43,7 @@ class Entry(Struct, omit_defaults=True, rename="camel", kw_only=True):
     leafward: Raw = NOTHING
 
 
-class Payload(Struct, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class Payload(Struct, omit_defaults=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What every line may say: when its batch happened, if it is the first, and how many lines of it follow."""
 
     kind: ClassVar[str] = ""
@@ -51,7 +51,7 @@ class Payload(Struct, omit_defaults=True, kw_only=True, forbid_unknown_fields=Tr
     more: int = 0
 
 
-class Mark(Struct):
+class Mark(Struct, gc=False):
     """What tells how lines belong together, read from any payload."""
 
     at: int | None = None
@@ -284,6 +284,5 @@ def timestamp(at: int) -> Raw:
 
 def read_timestamp(written: Raw) -> int:
     """Return the microseconds of a time that `timestamp` wrote."""
-    seconds, _, decimals = bytes(written).decode().partition(".")
-    micros = abs(int(seconds)) * 1_000_000 + int(decimals[:6])
-    return -micros if seconds.startswith("-") else micros
+    seconds, _, decimals = bytes(written).partition(b".")
+    return int(seconds + decimals[:6])

@@ -41,18 +41,20 @@ def _header(kind: type[kinds.Header], owner: Owner, id: str, at: int) -> list[En
     return [Entry(type=kind.kind, id=id, timestamp=timestamp(at), leafward=Raw(encode(payload)))]
 
 
-def neighbour(command: commands.Command[Any]) -> Operation[Message | None]:
-    """Return the message that the lines of a command refer to, as an operation to run before the command's own.
+def neighbour(command: commands.Command[Any]) -> Operation[str | None]:
+    """Return the id of the line that those of a command refer to, as an operation to run before the command's own.
 
     An append names what it goes below, a summary what comes first after it.
     """
     match command:
         case commands.Append(scope, _, parent) | commands.Upsert(scope, _, parent):
-            if parent is LATEST_LEAF:
-                return (yield from reads.leaf(scope))
-            return None if parent is None else (yield from reads.get(scope, parent))
+            if parent is None:
+                return None
+            above = yield from (reads.leaf(scope) if parent is LATEST_LEAF else reads.get(scope, parent))
+            return None if above is None else last_id(above)
         case commands.AddOverlay(scope, overlay):
-            return (yield from _after(scope, overlay))
+            after = yield from _after(scope, overlay)
+            return None if after is None else first_id(after)
         case _:
             return None
 
@@ -74,7 +76,7 @@ def record(
     command: commands.Command[Any],
     result: Any,
     at: int,
-    neighbour: Message | None = None,
+    neighbour: str | None = None,
     *,
     ends: str | None = None,
 ) -> list[Entry]:
@@ -110,7 +112,7 @@ def _payload(command: object, result: Any) -> Payload:
     raise TypeError(f"a {type(command).__name__} is not recorded in a journal")
 
 
-def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: Message | None) -> list[Line]:
+def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: str | None) -> list[Line]:
     match command:
         case commands.Append(_, drafts, parent):
             return _append(drafts, parent, result, neighbour) or [fact(kinds.Created(), at)]
@@ -122,13 +124,13 @@ def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: Mess
             return [fact(_payload(command, result), at)]
 
 
-def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: Message | None) -> list[Line]:
+def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: str | None) -> list[Line]:
     found: list[Line] = []
     below: str | None = None
     for draft, stored in zip(drafts, result.messages, strict=True):
         if stored is not draft.message:
             # It was there before: only where the next one goes is to be told.
-            above, below = stored, stored.id
+            above, below = last_id(stored), stored.id
             continue
         told = kinds.Told(tokens=draft.tokens)
         if found:
@@ -137,14 +139,13 @@ def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: 
             told.parent = below
         elif parent is not LATEST_LEAF:
             told.parent = parent
-        found += message_lines(draft.message, draft.body, told, None if above is None else last_id(above))
-        above, below = draft.message, None
+        found += message_lines(draft.message, draft.body, told, above)
+        above, below = found[-1][0].id, None
     return found
 
 
-def _overlay(overlay: NewOverlay, made: Compaction, after: Message | None) -> list[Line]:
+def _overlay(overlay: NewOverlay, made: Compaction, first_kept: str | None) -> list[Line]:
     payload = kinds.Summarised(start=overlay.from_id, end=overlay.to_id, tokens=overlay.tokens)
-    first_kept = None if after is None else first_id(after)
     return summary_lines(overlay.id, overlay.summary, overlay.at, payload, made.to_message_id, first_kept)
 
 

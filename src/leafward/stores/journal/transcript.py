@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import cast
 
 from msgspec import Raw
@@ -19,7 +18,29 @@ LONGEST_OUTPUT = 1000
 
 def entries_of(message: Message, parent_id: str | None) -> list[Entry]:
     """Return the lines of a message below the line `parent_id`, each below the one before."""
-    found = list(_entries(message))
+    at = timestamp(message.at)
+    said: list[str] = []
+    found: list[Entry] = []
+    for number, part in enumerate(message.parts):
+        text = _said(part)
+        if text and not text.isspace():
+            said.append(text)
+        shows_both = is_ui_tool(part)
+        if shows_both or part["type"] == "tool_use":
+            found.append(_call(message, part, _call_id(part, number), at))
+        if part["type"] == "tool_result" or (shows_both and tool_output(part) is not None):
+            found.append(_result(message, part, _call_id(part, number), at))
+    if said or not found:
+        types = None if said else list(dict.fromkeys(part["type"] for part in message.parts)) or ["empty"]
+        own = Entry(
+            type="message",
+            id=message.id,
+            timestamp=at,
+            role=message.role.upper(),
+            content="\n".join(said),
+            block_types=types,
+        )
+        found.insert(0, own)
     for entry in found:
         entry.parent_id, parent_id = parent_id, entry.id
     return found
@@ -27,29 +48,12 @@ def entries_of(message: Message, parent_id: str | None) -> list[Entry]:
 
 def first_id(message: Message) -> str:
     """Return the id of a message's first line."""
-    return next(_entries(message)).id
+    return entries_of(message, None)[0].id
 
 
 def last_id(message: Message) -> str:
     """Return the id of a message's last line, below which the next message goes on."""
-    return list(_entries(message))[-1].id
-
-
-def _entries(message: Message) -> Iterator[Entry]:
-    parts = message.parts
-    content = "\n".join(text for text in map(_said, parts) if text.strip())
-    calls = [one for number, part in enumerate(parts) for one in _tool_entries(message, part, number)]
-    if content or not calls:
-        types = list(dict.fromkeys(part["type"] for part in parts)) or ["empty"]
-        yield Entry(
-            type="message",
-            id=message.id,
-            timestamp=timestamp(message.at),
-            role=message.role.upper(),
-            content=content,
-            block_types=None if content else types,
-        )
-    yield from calls
+    return entries_of(message, None)[-1].id
 
 
 def _said(part: Part) -> str:
@@ -59,13 +63,6 @@ def _said(part: Part) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _tool_entries(message: Message, part: Part, number: int) -> Iterator[Entry]:
-    if part["type"] == "tool_use" or is_ui_tool(part):
-        yield _call(message, part, _call_id(part, number))
-    if part["type"] == "tool_result" or (is_ui_tool(part) and tool_output(part) is not None):
-        yield _result(message, part, _call_id(part, number))
-
-
 def _call_id(part: Part, number: int) -> str:
     for key in ("toolCallId", "tool_use_id", "id"):
         if isinstance(part.get(key), str) and part[key]:
@@ -73,7 +70,7 @@ def _call_id(part: Part, number: int) -> str:
     return f"idx-{number}"
 
 
-def _call(message: Message, part: Part, call_id: str) -> Entry:
+def _call(message: Message, part: Part, call_id: str, at: Raw) -> Entry:
     given = part.get("input")
     arguments = cast(object, {} if given is None else given if isinstance(given, dict) else {"value": given})
     text = encode_text(arguments)
@@ -83,7 +80,7 @@ def _call(message: Message, part: Part, call_id: str) -> Entry:
     return Entry(
         type="tool_use",
         id=f"{message.id}:use:{call_id}",
-        timestamp=timestamp(message.at),
+        timestamp=at,
         tool_call_id=call_id,
         name=tool_name(part),
         input=Raw(encode(arguments)),
@@ -92,14 +89,14 @@ def _call(message: Message, part: Part, call_id: str) -> Entry:
     )
 
 
-def _result(message: Message, part: Part, call_id: str) -> Entry:
+def _result(message: Message, part: Part, call_id: str, at: Raw) -> Entry:
     output = tool_output(part)
     text = plain_text(output)
     cut = len(text) > LONGEST_OUTPUT
     return Entry(
         type="tool_result",
         id=f"{message.id}:result:{call_id}",
-        timestamp=timestamp(message.at),
+        timestamp=at,
         tool_call_id=call_id,
         name=tool_name(part) or None,
         output=text[:LONGEST_OUTPUT],

@@ -6,8 +6,8 @@ import asyncio
 import math
 import socket
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Generator, Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any, NamedTuple
 
 from redis import exceptions as redis
@@ -16,36 +16,23 @@ from redis.asyncio.sentinel import MasterNotFoundError
 
 from leafward.core.errors import LeafwardError, OutcomeUnknown, StorageFull, StoreError
 from leafward.stores.redis.scripts import Script
-from leafward.stores.replicated.finishing import apart
+from leafward.stores.redis.wires import GONE, Command, Unsent, Wire
+from leafward.stores.replicated.finishing import to_its_end
 
 PATIENCE_S = 3.0
 """How long a server that is gone is waited for, from the first failure."""
 DOUBT_S = 10.0
 """How long when it may have done what was asked and only the reply is missing."""
-SILENCE_S = 10.0
-"""How long a server may take for one reply."""
+WIRES = 2
+"""How many connections calls share."""
 CONNECTIONS = 64
-"""How many calls are made at the same time; more wait for their turn."""
+"""How many calls are made to a cluster at the same time; more wait for their turn."""
 
-_GONE = (
-    redis.ConnectionError,
-    redis.TimeoutError,
-    redis.ClusterError,
-    redis.RedisClusterException,
-    redis.TryAgainError,
-)
 _UNDONE = (
     *(redis.BusyLoadingError, redis.MaxConnectionsError, MasterNotFoundError),
     *(redis.ClusterError, redis.RedisClusterException, redis.TryAgainError),
 )
 _KEPT_OUT = (redis.AuthenticationError, redis.AuthorizationError)
-
-
-class _Unsent(Exception):
-    """There was no connection to send anything on."""
-
-    def __init__(self, reason: Exception) -> None:
-        self.reason = reason
 
 
 class Reply(NamedTuple):
@@ -55,6 +42,67 @@ class Reply(NamedTuple):
     repeated: bool
 
 
+class _Call:
+    """One call of a script, repeated where the reply was lost. After a cancellation it can be gone on with."""
+
+    __slots__ = (
+        "_args",
+        "_by_name",
+        "_calls",
+        "_changes",
+        "_failing_since",
+        "_in_doubt",
+        "_keys",
+        "_script",
+        "_under_way",
+    )
+
+    def __init__(
+        self, calls: Calls, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool
+    ) -> None:
+        self._calls = calls
+        self._script = script
+        self._keys = keys
+        self._args = args
+        self._changes = changes
+        self._under_way: Awaitable[Any] | None = None
+        self._by_name = True
+        self._in_doubt = False
+        self._failing_since = math.inf
+
+    async def until_it_replies(self) -> Reply:
+        where = self._calls.where
+        pause = 0.01
+        while True:
+            if self._under_way is None:
+                self._under_way = self._calls.send(self._command())
+            try:
+                return Reply(await self._under_way, self._in_doubt)
+            except Unsent as unsent:
+                error = unsent.reason
+            except redis.NoScriptError:
+                self._by_name, self._under_way = False, None
+                continue
+            except GONE as gone:
+                error, self._in_doubt = gone, self._in_doubt or (self._changes and not _was_refused(gone))
+            except redis.RedisError as refused:
+                raise explain(refused, where) from refused
+            self._under_way = None
+            # Not since the call began: the first silence alone may last as long as our patience.
+            self._failing_since = min(self._failing_since, time.monotonic())
+            patience = DOUBT_S if self._in_doubt else PATIENCE_S
+            if isinstance(error, _KEPT_OUT) or time.monotonic() - self._failing_since > patience:
+                unknown = OutcomeUnknown(where, unanswered=True)
+                raise unknown if self._in_doubt else explain(error, where) from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def _command(self) -> Command:
+        how = ("EVALSHA", self._script.sha) if self._by_name else ("EVAL", self._script.text)
+        told = (b"1" if self._in_doubt else b"",) if self._changes else ()
+        return (*how, len(self._keys), *self._keys, *told, *self._args)
+
+
 class Calls:
     """Calls scripts on a client; `closing` is what to let go of at the end."""
 
@@ -62,10 +110,9 @@ class Calls:
         self.client = client
         self.where = where
         self._closing = closing
+        self._wires = [] if isinstance(client, RedisCluster) else [Wire(client.connection_pool) for _ in range(WIRES)]
         self._turns = asyncio.Semaphore(CONNECTIONS)
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._running = _Running()
 
     async def ask(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
         """Call a script that changes nothing; one who is cancelled need not wait for it.
@@ -73,10 +120,11 @@ class Calls:
         Raises:
             StoreError: the server is gone, or refuses.
         """
-        return (await apart(self._until_it_replies(script, keys, args))).value
+        with self._running:
+            return (await _Call(self, script, keys, args, changes=False).until_it_replies()).value
 
     async def change(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Reply:
-        """Call a script until it replies; never to be cancelled.
+        """Call a script until it replies; one who is cancelled hears of that when it has.
 
         It is told, by an argument before all others, whether it is called once more: it may have been done before.
 
@@ -84,79 +132,38 @@ class Calls:
             StoreError: the server is gone, or refuses.
             OutcomeUnknown: it is gone, and may have done it.
         """
-        return await self._until_it_replies(script, keys, args, changes=True)
+        call = _Call(self, script, keys, args, changes=True)
+        with self._running:
+            try:
+                return await call.until_it_replies()
+            except asyncio.CancelledError:
+                # What comes of it is for the next one to find out.
+                with suppress(LeafwardError):
+                    await to_its_end(call.until_it_replies())
+                raise
 
-    async def _until_it_replies(
-        self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int], *, changes: bool = False
-    ) -> Reply:
-        async with self._running_call():
-            in_doubt = False
-            failing_since, pause = math.inf, 0.01
-            while True:
-                told = (b"1" if in_doubt else b"",) if changes else ()
-                try:
-                    return Reply(await self._once(script, keys, (*told, *args)), in_doubt)
-                except _Unsent as unsent:
-                    error = unsent.reason
-                except _GONE as gone:
-                    error, in_doubt = gone, in_doubt or (changes and not _was_refused(gone))
-                except redis.RedisError as refused:
-                    raise explain(refused, self.where) from refused
-                # Not since the call began: the first silence alone may last as long as our patience.
-                failing_since = min(failing_since, time.monotonic())
-                patience = DOUBT_S if in_doubt else PATIENCE_S
-                if isinstance(error, _KEPT_OUT) or time.monotonic() - failing_since > patience:
-                    unknown = OutcomeUnknown(self.where, unanswered=True)
-                    raise unknown if in_doubt else explain(error, self.where) from error
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 0.5)
+    def send(self, command: Command) -> Awaitable[Any]:
+        """Send a command once; what is returned can be awaited again by one who was cancelled."""
+        if self._wires:
+            return min(self._wires, key=_load).call(command)
+        return _Shielded(asyncio.ensure_future(self._send_to_cluster(command)))
 
-    @asynccontextmanager
-    async def _running_call(self) -> AsyncGenerator[None]:
-        self._running += 1
-        self._idle.clear()
-        try:
+    async def _send_to_cluster(self, command: Command) -> Any:
+        with self._running:
             async with self._turns:
-                yield
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
-
-    async def _once(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
-        try:
-            return await self._send("EVALSHA", script.sha, len(keys), *keys, *args)
-        except redis.NoScriptError:
-            return await self._send("EVAL", script.text, len(keys), *keys, *args)
-
-    async def _send(self, name: str, *args: bytes | int) -> Any:
-        if isinstance(self.client, RedisCluster):
-            return await self.client.execute_command(name, *args)
-        # Step by step, to know whether the server can have got it.
-        pool: Any = self.client.connection_pool
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                connection = await pool.get_connection()
-        except (*_GONE, TimeoutError) as error:
-            raise _Unsent(error) from error
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                await connection.send_packed_command(_pack(name, args), check_health=False)
-                return await connection.read_response()
-        except TimeoutError as error:
-            raise redis.TimeoutError(f"no reply in {SILENCE_S:g} s") from error
-        finally:
-            await pool.release(connection)
+                return await self.client.execute_command(*command)
 
     async def rewrite(self) -> None:
         """Have the server write its append-only file anew, in the background."""
-        async with self._running_call():
+        with self._running:
             for server in servers(self.client):
                 await server.execute_command("BGREWRITEAOF")
 
     async def close(self) -> None:
         """Wait for the calls that run, then let go of the client."""
-        await self._idle.wait()
+        await self._running.end()
+        for wire in self._wires:
+            await wire.close()
         await self._closing.aclose()
 
 
@@ -165,9 +172,40 @@ def servers(client: Any) -> list[Any]:
     return client.get_primaries() if isinstance(client, RedisCluster) else [client]
 
 
-def _pack(name: str, args: Sequence[bytes | int]) -> bytes:
-    parts = [name.encode(), *(arg if isinstance(arg, bytes) else b"%d" % arg for arg in args)]
-    return b"".join([b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)])
+class _Running:
+    """Counts what is within."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self._idle.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._idle.set()
+
+    async def end(self) -> None:
+        """Wait until nothing is."""
+        await self._idle.wait()
+
+
+class _Shielded:
+    """A task that one who was cancelled can await again."""
+
+    def __init__(self, task: asyncio.Future[Any]) -> None:
+        self._task = task
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.shield(self._task).__await__()
+
+
+def _load(wire: Wire) -> int:
+    return wire.load
 
 
 def _was_refused(error: BaseException) -> bool:
@@ -193,6 +231,6 @@ def explain(error: Exception, where: str) -> LeafwardError:
         return StoreError(f"{where} does not let this user do what a store has to: {text}")
     if isinstance(error, (redis.TimeoutError, TimeoutError)):
         return StoreError(f"{where} does not answer: see that it runs and can be reached")
-    if isinstance(error, _GONE):
+    if isinstance(error, GONE):
         return StoreError(f"{where} cannot be reached: {text}")
     return StoreError(f"{where} refused: {text}")

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import ssl
 import time
-from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from redis import exceptions as redis
@@ -14,9 +13,9 @@ from redis.asyncio.sentinel import MasterNotFoundError
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StoreError
 from leafward.stores.contracts import Durability
-from leafward.stores.redis.calls import SILENCE_S, explain, servers
-from leafward.stores.redis.clients import is_cluster, make_client
-from leafward.stores.redis.urls import Address
+from leafward.stores.redis.calls import explain, servers
+from leafward.stores.redis.clients import is_cluster
+from leafward.stores.redis.wires import SILENCE_S
 
 LOADING_S = 10.0
 """How long a server that is still loading its data is waited for."""
@@ -30,18 +29,6 @@ class Facts(NamedTuple):
 
     info: dict[str, Any]
     fsync: str
-
-
-async def connect(address: Address, closing: AsyncExitStack) -> Any:
-    """Return a client for an address, to be closed with `closing`.
-
-    Raises:
-        StoreError: no sentinel there knows the master.
-    """
-    try:
-        return await make_client(address, closing)
-    except MasterNotFoundError as error:
-        raise refusal(error, address.where) from error
 
 
 async def check(client: Any, where: str) -> Durability:
@@ -84,7 +71,7 @@ async def _ask_one(server: Any) -> Facts:
         _log.info("the server does not let this user ask for all of its settings")
     except redis.ResponseError as error:
         # Some hosted servers have no CONFIG.
-        if "unknown command" not in str(error).lower():
+        if not info or "unknown command" not in str(error).lower():
             raise
     return Facts(info, fsync)
 
@@ -95,6 +82,10 @@ def _text(value: Any) -> str:
 
 def _judge(facts: Facts, where: str, *, cluster: bool) -> Durability:
     info, fsync = facts
+    if info.get("redis_mode") == "sentinel":
+        raise ConfigurationError(
+            f"{where} is a sentinel, which keeps no sessions: write redis+sentinel:// with the same host and the master"
+        )
     if info.get("role") == "slave":
         raise ConfigurationError(f"{where} is a replica, which takes no writes: give the address of its master")
     if info.get("cluster_enabled") and not cluster:
@@ -123,6 +114,8 @@ def refusal(error: Exception, where: str) -> LeafwardError:
         return ConfigurationError(f"{where} does not let us in: user or password are missing or wrong")
     if "DB index is out of range" in text or "invalid DB index" in text:
         return ConfigurationError(f"{where} has no database of that number")
+    if "unknown command 'SELECT'" in text:
+        return ConfigurationError(f"{where} has no databases: write /0, or redis+sentinel:// if it is a sentinel")
     if any(isinstance(one, ssl.SSLCertVerificationError) for one in chain):
         return ConfigurationError(
             f"{where} shows a certificate that cannot be verified: give client= with its authority"
@@ -132,7 +125,7 @@ def refusal(error: Exception, where: str) -> LeafwardError:
     if "cluster mode is not enabled" in text.lower() or "cluster support disabled" in text.lower():
         return ConfigurationError(f"{where} is no cluster: write redis:// with one host")
     if isinstance(error, MasterNotFoundError):
-        return StoreError(f"{where} cannot be reached: no sentinel there knows a master of that name that is up")
+        return StoreError(f"{where} cannot be reached: the sentinels no longer name a master that is up")
     if isinstance(error, (redis.TimeoutError, TimeoutError)) and where.startswith("rediss:"):
         return StoreError(
             f"{where} cannot be reached: nothing answers in TLS; if the server speaks none, write redis://"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import Any, cast
+from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.redis.calls import CONNECTIONS, SILENCE_S
+from leafward.stores.redis.calls import CONNECTIONS
+from leafward.stores.redis.sentinels import follow_sentinels
 from leafward.stores.redis.urls import Address
+from leafward.stores.redis.wires import SILENCE_S
 
 _SETTINGS: dict[str, Any] = {
     "protocol": 2,
@@ -29,7 +29,8 @@ async def make_client(address: Address, closing: AsyncExitStack) -> Any:
     """Return a client for an address, to be closed with `closing`.
 
     Raises:
-        MasterNotFoundError: no sentinel knows the master.
+        ConfigurationError: sentinels that it names are none, do not let us in, or do not know the master.
+        StoreError: no sentinel is there, or the master is down.
     """
     login: dict[str, Any] = {"username": address.username, "password": address.password}
     settings: dict[str, Any] = {**_SETTINGS, "retry": Retry(NoBackoff(), 0), **login}
@@ -38,34 +39,12 @@ async def make_client(address: Address, closing: AsyncExitStack) -> Any:
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         client = RedisCluster(startup_nodes=nodes, **settings)
     elif address.kind == "sentinel":
-        client = await _follow_sentinels(address, login, settings, closing)
+        client = await follow_sentinels(address, login, settings, closing)
     else:
         host, port = address.hosts[0]
         client = Redis(host=host, port=port, db=address.db, ssl=address.tls, **settings)
     closing.push_async_callback(client.aclose)
     return client
-
-
-async def _follow_sentinels(
-    address: Address, login: dict[str, Any], settings: dict[str, Any], closing: AsyncExitStack
-) -> Any:
-    refused: MasterNotFoundError | None = None
-    # Sentinels are often set up without the password that the servers have.
-    for credentials in (login, {}):
-        own = {**settings, "username": None, "password": None, **credentials}
-        sentinel = Sentinel(address.hosts, sentinel_kwargs=own, db=address.db, **settings)
-        for one in sentinel.sentinels:
-            closing.push_async_callback(one.aclose)
-        try:
-            await cast(Any, sentinel).discover_master(address.master)
-        except MasterNotFoundError as error:
-            refused = refused or error
-        except ResponseError as error:
-            raise ConfigurationError(f"{address.where} is not a sentinel: {error}") from error
-        else:
-            return cast(Any, sentinel).master_for(address.master)
-    assert refused is not None
-    raise refused
 
 
 def check_client(client: object) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from leafward.core.ids import Owner
 from leafward.stores.leases import Slot
@@ -11,6 +12,7 @@ from leafward.stores.replicated.journals import Journal
 _SEPARATORS = re.compile("[%{}:]")
 
 
+@lru_cache(maxsize=4096)
 def escape(id: str) -> str:
     """Return an id without what separates the parts of a key; no two ids become the same."""
     return _SEPARATORS.sub(lambda found: f"%{ord(found[0]):02X}", id)

@@ -40,15 +40,15 @@ async def open_redis(
     address = read_url(url)
 
     from leafward.stores.redis.calls import Calls
-    from leafward.stores.redis.checking import check, connect
-    from leafward.stores.redis.clients import check_client
+    from leafward.stores.redis.checking import check
+    from leafward.stores.redis.clients import check_client, make_client
     from leafward.stores.redis.keys import Keys
     from leafward.stores.redis.server import RedisServer
 
     where = "the Redis client that was given" if client is not None else address.where
     guard = Guard(f"the store {where}")
     async with AsyncExitStack() as closing:
-        used = await connect(address, closing) if client is None else check_client(client)
+        used = await make_client(address, closing) if client is None else check_client(client)
         found = await check(used, where)
         calls = Calls(used, where, closing.pop_all())
     return RedisStore(RedisServer(calls, Keys(key_prefix), found), guard, max_message_bytes)

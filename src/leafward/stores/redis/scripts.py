@@ -51,7 +51,7 @@ return found
 # KEYS: the lease; the turn; for each write the list, the mark, and the two of the owner's listing. ARGV: whether this
 # is a repetition, the nonce, the fencing token or nothing, who writes, and for how long a turn is kept; for each write
 # the mark that is expected, the mark to set, the batch, the session, its time and its description, and whether it
-# takes the place of all others. Returns 1 done, 0 refused, -1 lease lost, -2 damaged.
+# takes the place of all others. Returns 1 done, 0 refused, 2 another's turn, -1 lease lost, -2 damaged.
 COMMIT = Script("""
 local repeated, nonce, token, writer, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local writes, writing = {}, false
@@ -73,12 +73,13 @@ if token ~= '' then
     if lease[1] ~= token or not lease[2] then return -1 end
 end
 -- Whoever wrote last knows the newest mark and would win again and again: one that was too late has the next turn.
-local turn = writing and redis.call('GET', KEYS[2])
-if turn and turn ~= writer then return 0 end
+local turn = redis.call('GET', KEYS[2])
+if writing and turn and turn ~= writer then return 2 end
 for _, one in ipairs(writes) do
     local expected = one.expected ~= '' and one.expected .. ':' or ''
     if string.sub(one.stored, 1, #expected) ~= expected or (expected == '' and one.stored ~= '') then
-        if writing and not turn then redis.call('SET', KEYS[2], writer, 'PX', kept) end
+        -- A journal that is better written anew can wait for its next write.
+        if writing and not turn and one.anew ~= '1' then redis.call('SET', KEYS[2], writer, 'PX', kept) end
         return 0
     end
     if not one.checks then
@@ -106,7 +107,8 @@ for _, one in ipairs(writes) do
         end
     end
 end
-if turn then redis.call('DEL', KEYS[2]) end
+-- Also by one that finds it has nothing to write.
+if turn == writer then redis.call('UNLINK', KEYS[2]) end
 return 1
 """)
 

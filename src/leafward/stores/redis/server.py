@@ -16,8 +16,7 @@ from leafward.stores.leases import Fence, Slot, ticket_ttl
 from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.keys import Keys
 from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, LEAVE, RENEW, SESSION, SESSIONS, TAKE
-from leafward.stores.replicated.finishing import to_its_end
-from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Tail, Write
+from leafward.stores.replicated.journals import NOTHING, FinishesCommits, Journal, Listing, Mark, Outcome, Tail, Write
 
 FETCHED = 1024 * 1024
 """About how many bytes of journals come at once."""
@@ -31,7 +30,7 @@ TURN_MS = 200
 _log = logging.getLogger(__name__)
 
 
-class RedisServer:
+class RedisServer(FinishesCommits):
     """Each call is one script, on keys of one slot."""
 
     def __init__(self, calls: Calls, keys: Keys, durability: Durability) -> None:
@@ -74,7 +73,7 @@ class RedisServer:
             return Outcome.IN_DOUBT
         if done == -1:
             raise LeaseLost(slot.session_id)
-        return Outcome.REFUSED
+        return Outcome.NOT_YET if done == 2 else Outcome.REFUSED
 
     async def marks(self, journals: Sequence[Journal]) -> list[Mark]:
         # A fetch of nothing: all journals are of one slot, and each reply is a mark.
@@ -105,15 +104,15 @@ class RedisServer:
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         args = [holder.encode(), _micros(ttl), _micros(ticket_ttl(ttl)), KEPT_MS + int(ttl * 1000)]
-        token = (await to_its_end(self._calls.change(TAKE, self._keys.lease(slot), args))).value
+        token = (await self._calls.change(TAKE, self._keys.lease(slot), args)).value
         return None if token is None else int(token)
 
     async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
         args = [holder.encode(), _micros(ttl), KEPT_MS + int(ttl * 1000)]
-        return (await to_its_end(self._calls.change(RENEW, self._keys.lease(slot)[:1], args))).value == 1
+        return (await self._calls.change(RENEW, self._keys.lease(slot)[:1], args)).value == 1
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        await to_its_end(self._calls.change(LEAVE, self._keys.lease(slot), [holder.encode()]))
+        await self._calls.change(LEAVE, self._keys.lease(slot), [holder.encode()])
 
     # The rest.
 

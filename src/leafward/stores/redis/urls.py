@@ -17,6 +17,7 @@ _KINDS: dict[str, tuple[Kind, int]] = {
     "redis+sentinel": ("sentinel", 26379),
 }
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:,/?#]+))(?::([0-9]{1,5}))?")
+_LAST_PORT = 65535
 _FORMS = (
     "redis://:password@host:6379/0, rediss://…, redis+cluster://:password@host1:6379,host2:6379 "
     "or redis+sentinel://:password@host1:26379,host2:26379/master"
@@ -57,6 +58,8 @@ def read_url(url: str) -> Address:
             "for other settings give client="
         )
     addresses = [(one[1] or one[2], int(one[3] or port)) for one in found if one]
+    if not all(0 < port <= _LAST_PORT for _, port in addresses):
+        raise ConfigurationError(f"this {scheme}:// URL names a port that no machine has: write 1 to {_LAST_PORT}")
     username, _, password = login.partition(":")
     where = f"{scheme}://{hosts or 'localhost'}{f'/{path}' if path else ''}"
     master, db = _read_path(kind, path, where)

@@ -79,6 +79,8 @@ class Outcome(Enum):
     DONE = "done"
     REFUSED = "refused"
     """Nothing was written: a journal stands elsewhere than expected."""
+    NOT_YET = "not yet"
+    """Nothing was written: another that was too late has the next turn, if it comes."""
     IN_DOUBT = "in doubt"
     """Refused when it was repeated after a lost reply: the first try may have been done, and followed by others."""
 
@@ -130,3 +132,9 @@ class Server(LeaseTable, Protocol):
     async def close(self) -> None:
         """Let go of the server once all calls have ended."""
         ...
+
+
+class FinishesCommits:
+    """A server whose `commit` tells one who is cancelled so when it is decided; that of any other gets a task."""
+
+    __slots__ = ()

@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
 
 from leafward.core.errors import CorruptStore
 from leafward.core.ids import Scope
-from leafward.stores.journal import lines
-from leafward.stores.journal.entry import Entry
-from leafward.stores.journal.replaying import commands, read_header, shared_commands
+from leafward.stores.journal.appends import Unsound, read_batches
 from leafward.stores.replicated.finishing import in_a_thread
-from leafward.stores.replicated.journals import NOTHING, Journal, Mark, Server, Tail
-from leafward.stores.replicated.snapshots import SMALLEST, bound, put_back, read_snapshot
-from leafward.stores.sql.in_memory import drop_discarded, new_database, render
-from leafward.stores.sql.operations import Operation, run_steps
-from leafward.stores.sql.scanning import NO_INDEX
+from leafward.stores.replicated.ids import KnownIds
+from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Server, Tail
+from leafward.stores.replicated.snapshots import SMALLEST, bound
+from leafward.stores.replicated.tables import Tables
+from leafward.stores.sql.operations import Operation
 
 T = TypeVar("T")
 
 EMPTY_SIZE = 256 * 1024
 """About how many bytes of memory a session takes that has nothing in it."""
 
-SMALL = 16 * 1024
+SMALL = 64 * 1024
 """Bytes of lines that are worked through at once; with more, others would wait longer than a thread costs."""
 
-SEED = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+MOST_SHRUNK = 4096
+"""Messages of which is remembered what an append needs; to look at more would hold others up."""
+SHRUNK_SIZE, SHRUNK_ID_SIZE = 2048, 160
+"""About how many bytes of memory that takes, and each message that is appended then."""
 
 _log = logging.getLogger(__name__)
+
+
+class Tip(NamedTuple):
+    """What an append below the leaf has to know of its session."""
+
+    line_id: str | None
+    """The last line of the leaf."""
+    listing: Listing
+    window: int | None
+    """Tokens of the history that ends at the leaf; `None` when that has to be summed up."""
+    prompt: int | None
 
 
 class Replica:
@@ -48,86 +59,104 @@ class Replica:
         self.lock = asyncio.Lock()
         self.users = 0
         """How many hold it or wait for it."""
-        self._connection = new_database()
-        self._forget()
+        self._begin()
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
+        self._tables: Tables | KnownIds = Tables(self.scope)
         self.marks: dict[Journal, Mark] = {self.own: NOTHING, self.shared: NOTHING}
         self.size = EMPTY_SIZE
         self.loaded = False
         """Whether it was ever brought up to date."""
+        self.tip: Tip | None = None
+        """What the session ends with, if that was asked for since it last changed otherwise than by an append."""
         self.lengths: dict[Journal, int] = dict.fromkeys(self.marks, 0)
         """How many bytes the journals have."""
         self._bounds: dict[Journal, int] = dict.fromkeys(self.marks, 2 * SMALLEST)
+        self._waiting: list[bytes] = []
+        """Batches that are committed and have yet to be put into the tables, which end at the checksum `_ended`."""
+        self._waiting_ids: set[str] = set()
+        self._waiting_size = self._ended = 0
 
     def reset(self) -> None:
         """Begin again with nothing."""
         self.close()
-        self._connection = new_database()
-        self._forget()
+        self._begin()
 
     def close(self) -> None:
-        self._connection.close()
+        self._tables.close()
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, with all in them that is known here."""
+        tables = self._tables
+        assert isinstance(tables, Tables), "it has to be brought up to date"
+        if self._waiting:
+            told, _ = read_batches(self._waiting, self._ended)
+            with tables.changing():
+                tables.replay(told)
+            self._waiting, self._waiting_ids, self._waiting_size = [], set(), 0
+        return tables
+
+    @property
+    def is_shrunk(self) -> bool:
+        """Whether there are no tables, only what an append below the leaf needs."""
+        return isinstance(self._tables, KnownIds)
+
+    def shrink(self) -> bool:
+        """Let go of the tables and remember what an append below the leaf needs; False when that is not at hand."""
+        if self.tip is None or not isinstance(self._tables, Tables):
+            return False
+        ids = list(islice(chain(self._tables.ids(), self._waiting_ids), MOST_SHRUNK + 1))
+        if len(ids) > MOST_SHRUNK:
+            return False
+        known = KnownIds(ids)
+        self.close()
+        self._tables, self.loaded = known, False
+        self._waiting, self._waiting_ids, self._waiting_size = [], set(), 0
+        self.size = SHRUNK_SIZE + known.size
+        return True
 
     def run(self, operation: Operation[T], at: int | None = None) -> T:
         """Run an operation on what is here."""
-        return run_steps(operation, self.execute, at)
-
-    def execute(self, statement: str, parameters: tuple[object, ...]) -> list[object]:
-        return self._connection.execute(render(statement), parameters).fetchall()
-
-    async def work(self, work: Callable[[], T], size: int) -> T:
-        """Do some work on about so many bytes, in a thread if they are many."""
-        return work() if size <= SMALL else await in_a_thread(work)
-
-    @property
-    def changes(self) -> int:
-        """A number that grows with every row that is changed."""
-        return self._connection.total_changes
-
-    def begin(self) -> None:
-        self._connection.execute("BEGIN")
+        return self.tables.run(operation, at)
 
     def undo(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        """Take back what was tried in the tables, if anything was."""
+        self._tables.undo()
 
-    def keep(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("COMMIT")
+    def knows(self, message_ids: Sequence[str]) -> bool:
+        """Whether any of these messages is here."""
+        return not self._waiting_ids.isdisjoint(message_ids) or self._tables.knows(message_ids)
 
-    def tidy(self) -> None:
-        """Remove what a clear let go of."""
-        self.run(drop_discarded())
-
-    @contextmanager
-    def _changing(self) -> Generator[None]:
-        self.begin()
-        try:
-            yield
-            self.tidy()
-            self.keep()
-        except BaseException:
-            self.undo()
-            raise
-
-    def seed(self, incarnation: str) -> None:
-        """Have trees and lanes numbered as no other incarnation of the session has them, but the same everywhere."""
-        # A place has 31 bits for the number of its lane; half of them are left to count on.
-        chance = zlib.crc32(incarnation.encode())
-        for table, number in (("tree", chance << 20), ("lane", chance >> 2)):
-            self._connection.execute(SEED, (table, number))
+    async def work(self, work: Callable[[], T], size: int) -> T:
+        """Do some work with the tables, on about so many bytes, in a thread if they are many."""
+        return work() if size + self._waiting_size <= SMALL else await in_a_thread(work)
 
     def note(self, journal: Journal, mark: Mark, length: int) -> None:
         """Take note that a journal, longer by so many bytes, now goes up to `mark`."""
         self.marks[journal] = mark
         self.size += length
         self.lengths[journal] += length
+        self.tip = None
+
+    def note_append(self, mark: Mark, batch: bytes, message_ids: Sequence[str], tip: Tip) -> None:
+        """Take note of messages that were appended below the leaf; they get into the tables when those are used."""
+        size = self.size + SHRUNK_ID_SIZE * len(message_ids)
+        if not self.is_shrunk:
+            if not self._waiting:
+                self._ended = self.marks[self.own].crc
+            self._waiting.append(batch)
+            self._waiting_size += len(batch)
+            size = self.size + len(batch)
+        self._waiting_ids.update(message_ids)
+        self.note(self.own, mark, len(batch))
+        self.size, self.tip = size, tip
 
     async def is_outgrown(self, journal: Journal) -> bool:
         """Whether most of what a journal tells is no longer so, and it is better written anew."""
         length = self.lengths[journal]
-        if length <= self._bounds[journal]:
+        # Appends alone never make it so.
+        if self.is_shrunk or length <= self._bounds[journal]:
             return False
         self._bounds[journal] = await self.work(lambda: self.run(bound(shared=journal == self.shared)), length)
         return length > self._bounds[journal]
@@ -136,6 +165,8 @@ class Replica:
 
     async def catch_up(self, server: Server) -> None:
         """Take over all that is committed by now."""
+        if self.is_shrunk:
+            self.reset()
         while True:
             tails = dict(zip(self.marks, await server.fetch(list(self.marks.items())), strict=True))
             if any(tail.foreign for tail in tails.values()):
@@ -172,33 +203,20 @@ class Replica:
         if not tail.batches:
             return
         mark = self.marks[journal]
-        data = b"".join(batch + b"\n" for batch in tail.batches)
-        reading = lines.read(data, mark.crc)
-        if reading.damage or reading.torn is not None:
+        try:
+            told, crc = read_batches(tail.batches, mark.crc)
+        except Unsound:
             raise CorruptStore(
                 self._what(journal), f"does not have the checksum it should have after batch {mark.length}"
-            )
-        entries = reading.entries
+            ) from None
         incarnation = mark.incarnation
-        with self._changing():
+        tables = self.tables
+        with tables.changing():
+            if not incarnation:
+                incarnation = tables.begin_with(told.pop(0), self._what(journal), shared=journal == self.shared)
             if journal == self.own:
-                if not incarnation:
-                    incarnation = self._begin_with(entries)
-                for happened in commands(entries, self.scope):
-                    self.run(happened.command.operation(NO_INDEX), happened.at)
+                tables.replay(told)
             else:
-                incarnation = incarnation or read_header(entries[0]).incarnation
-                for text in shared_commands(entries, self.scope.owner):
-                    self.run(text.command.operation(NO_INDEX), text.at)
-        self.note(journal, Mark(incarnation, mark.length + len(tail.batches), reading.crc), len(data))
-
-    def _begin_with(self, entries: list[Entry]) -> str:
-        """Read the first line of the journal, and take it away if it is a snapshot; return the incarnation."""
-        snapshot = read_snapshot(entries, self._what(self.own))
-        if snapshot is None:
-            incarnation = read_header(entries[0]).incarnation
-            self.seed(incarnation)
-            return incarnation
-        self.run(put_back(snapshot, self.scope.owner, self._what(self.own)))
-        del entries[0]
-        return snapshot.incarnation
+                tables.replay_shared(told, self._what(journal))
+        length = sum(len(batch) + 1 for batch in tail.batches)
+        self.note(journal, Mark(incarnation, mark.length + len(tail.batches), crc), length)

@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 AT_ONCE = 16
 """How many of an owner's sessions are searched at the same time."""
-READ = 64
-"""About how many bytes can be read in the time that it takes to search or replay one."""
+READ, SEARCHED = 1 / 16, 4
+"""About how many bytes can be replayed in the time that it takes to read or to search one."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,15 +64,15 @@ class ReplicatedRunner:
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         assert isinstance(where, Scope), "what is asked of an owner is asked of the server"
-        return await self._look(where, lambda replica: replica.run(operation()), speed=READ)
+        return await self._look(where, lambda replica: replica.run(operation()), READ)
 
-    async def _look(self, scope: Scope, work: Callable[[Replica], T], speed: int = 1) -> T:
+    async def _look(self, scope: Scope, work: Callable[[Replica], T], effort: float = SEARCHED) -> T:
         """Do something with a replica that has all that is committed now."""
         self._guard.check()
         async with self._replicas.using(scope) as replica:
             self._guard.check()
             await replica.catch_up(self._server)
-            return await replica.work(lambda: work(replica), replica.lengths[replica.own] // speed)
+            return await replica.work(lambda: work(replica), int(replica.lengths[replica.own] * effort))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         self._guard.check()
@@ -112,14 +112,14 @@ class ReplicatedRunner:
         async with self._replicas.using(scope) as replica:
             self._guard.check()
             await replica.catch_up(self._server)
-            session = replica.run(find_session(scope))
+            session = await replica.work(lambda: replica.run(find_session(scope)), 0)
             if session is None:
                 return ErasureReport(scope.session_id, False, [])
             kin = parents(await self._server.sessions(scope.owner, None, None))
 
             def execute(statement: str, parameters: tuple[object, ...]) -> list[object]:
                 # The replica knows of no other session.
-                return kin if statement is remains.LIST_PARENTS else replica.execute(statement, parameters)
+                return kin if statement is remains.LIST_PARENTS else replica.tables.execute(statement, parameters)
 
             left = run_steps(remains.in_the_store(session, scope.session_id), execute)
             erased = await remove(self._server, replica)
