@@ -7,7 +7,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 from leafward import open_store
 from leafward.stores.servers.store import ServerStore
 from tests.servers.server import Server
+from tests.stores.proxy import Proxy
 from tests.stores.server_store import emptied
 
 _NUMBERS = count(1)
@@ -36,6 +37,10 @@ class Kind(ABC):
     @abstractmethod
     async def ask(self, url: str, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements on a connection of its own and return the rows of the last."""
+
+    @abstractmethod
+    def holding(self, url: str, *statements: str) -> AbstractAsyncContextManager[None]:
+        """Hold, in a transaction of its own, the rows that these statements read."""
 
     @abstractmethod
     async def is_idle(self, url: str, prefix: str) -> bool:
@@ -95,6 +100,17 @@ class PostgresKind(Kind):
             await connection.close()
         return [tuple(row) for row in rows[-1]]
 
+    @asynccontextmanager
+    async def holding(self, url: str, *statements: str) -> AsyncGenerator[None]:
+        connection = await asyncpg.connect(url)
+        try:
+            async with connection.transaction():
+                for statement in statements:
+                    await connection.fetch(statement)
+                yield
+        finally:
+            await connection.close()
+
     async def is_idle(self, url: str, prefix: str) -> bool:
         return not await self.ask(url, f"{self.connections} AND xact_start IS NOT NULL")
 
@@ -122,6 +138,17 @@ class MySQLKind(Kind):
                 rows = list(await cursor.fetchall()) if cursor.description else []
         return rows
 
+    @asynccontextmanager
+    async def holding(self, url: str, *statements: str) -> AsyncGenerator[None]:
+        connection = await asyncmy.connect(**_arguments(url))
+        async with connection, connection.cursor() as cursor:
+            # Or what is read past is held as well, on a server that scans.
+            await cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            for statement in ("BEGIN", *statements):
+                await cursor.execute(statement)
+            await cursor.fetchall()
+            yield
+
     async def is_idle(self, url: str, prefix: str) -> bool:
         # Which transactions are open is told to administrators only; but a row that one holds is not to be had.
         tables = [table for table in await self.tables(url, prefix) if table.endswith(("session", "done", "lease"))]
@@ -135,7 +162,8 @@ class MySQLKind(Kind):
         return await asyncmy.create_pool(minsize=1, **{**_arguments(url), **options})
 
     def lent(self, store: ServerStore) -> int:
-        return len(store._server._pool._used)  # pyright: ignore[reportAttributeAccessIssue]
+        server: Any = store._server
+        return len(server._pool._used) - len(server._idle)
 
 
 def _arguments(url: str) -> dict[str, Any]:
@@ -184,6 +212,21 @@ class OnBothServers:
         prefix = f"n{os.getpid()}x{next(_NUMBERS)}_"
         yield prefix
         await drop_tables(kind, url, prefix)
+
+
+class BehindAProxy(OnBothServers):
+    """Adds a way to the server on which replies can be lost."""
+
+    @pytest.fixture
+    async def proxy(self, url: str) -> AsyncGenerator[Proxy]:
+        parts = urlsplit(url)
+        async with Proxy(str(parts.hostname), parts.port or 0) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def through(self, url: str, proxy: Proxy) -> str:
+        """The server's URL by way of the proxy."""
+        return elsewhere(url, port=proxy.port)
 
 
 async def drop_tables(kind: Kind, url: str, prefix: str) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -123,6 +124,52 @@ async def test_one_who_is_cancelled_is_told_so_also_when_the_store_fails(table: 
         await waiting
 
     await lease.release()
+
+
+async def test_a_store_that_does_not_answer_is_waited_for_no_longer_than_one_would_wait(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leafward.stores.leases.GRACE_S", 0.05)
+    leases = TableLeases(table)
+    table.delays = [3600]
+
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreError, match=r"does not answer.*'s'"):
+            await leases.acquire("s", wait=0.05)
+
+    assert table.asked["leave"] == 1
+    await (await leases.acquire("s", wait=0)).release()
+
+
+async def test_a_lease_is_busy_once_the_store_said_so_to_anybody_who_waits(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leafward.stores.leases.GRACE_S", 0.05)
+    leases = TableLeases(table)
+    async with asyncio.timeout(20), leases.acquire("s"):
+        table.delays = [0, 3600]
+        first, second = leases.acquire("s", wait=0.05), leases.acquire("s", wait=0.05)
+        told = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(one) for one in told] == [LeaseBusy, LeaseBusy]
+
+        table.delays = [0, 3600]
+        with pytest.raises(LeaseBusy):
+            await leases.acquire("s", wait=0.05)
+
+
+async def test_one_who_is_cancelled_at_any_moment_keeps_no_lease(table: Table) -> None:
+    leases = TableLeases(table)
+    acquiring: asyncio.Future[Lease] = asyncio.Future()
+    for turns in range(20):
+        acquiring = asyncio.ensure_future(leases.acquire("s"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        acquiring.cancel()
+        with suppress(asyncio.CancelledError):
+            await (await acquiring).release()
+
+        await (await leases.acquire("s", wait=0)).release()
+    assert not acquiring.cancelled()
 
 
 async def test_a_lease_outlives_a_short_failure_of_its_store(table: Table) -> None:

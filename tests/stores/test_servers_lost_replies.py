@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import pytest
 
 from leafward import OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
 from leafward.stores.servers import mysql, postgres, running
 from leafward.stores.servers.store import ServerStore
-from tests.stores.both_servers import OnBothServers, elsewhere, opened
+from leafward.testing.durable import PATIENCE
+from leafward.testing.leases import SHORT
+from tests.stores.both_servers import BehindAProxy, opened
 from tests.stores.proxy import Fault, Proxy
 from tests.stores.server_store import PREFIX
 
@@ -218,21 +219,15 @@ STRIKES = [
 ]
 
 
-class BehindAProxy(OnBothServers):
+class InAWorld(BehindAProxy):
     @pytest.fixture
-    async def proxy(self, url: str) -> AsyncGenerator[Proxy]:
-        parts = urlsplit(url)
-        async with Proxy(str(parts.hostname), parts.port or 0) as proxy:
-            yield proxy
-
-    @pytest.fixture
-    async def world(self, store: ServerStore, url: str, proxy: Proxy) -> AsyncGenerator[World]:
-        async with opened(elsewhere(url, port=proxy.port), table_prefix=PREFIX) as store:
+    async def world(self, store: ServerStore, through: str, proxy: Proxy) -> AsyncGenerator[World]:
+        async with opened(through, table_prefix=PREFIX) as store:
             yield World(store)
             proxy.spare()
 
 
-class TestAConnectionThatEnds(BehindAProxy):
+class TestAConnectionThatEnds(InAWorld):
     @pytest.mark.parametrize(("deed", "fault"), STRIKES, ids=lambda one: getattr(one, "name", one))
     async def test_at_any_packet_of_a_write_leaves_one_effect(
         self, world: World, proxy: Proxy, deed: str, fault: Fault
@@ -265,7 +260,7 @@ class TestAConnectionThatEnds(BehindAProxy):
             proxy.spare()
 
 
-class TestAServerThatStaysAway(BehindAProxy):
+class TestAServerThatStaysAway(InAWorld):
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(running, "PATIENCE_S", 0.3)
@@ -299,7 +294,42 @@ class TestAServerThatStaysAway(BehindAProxy):
         await _appended(world, await _append(world))
 
 
-class TestAServerThatFallsSilent(BehindAProxy):
+class TestALeaseThatCannotBeAskedFor(InAWorld):
+    async def test_is_not_told_to_be_held_by_others(self, world: World, proxy: Proxy) -> None:
+        await world.begin()
+        proxy.unreachable = True
+        proxy.cut()
+
+        with pytest.raises(StoreError, match="does not answer"):
+            await asyncio.wait_for(world.store.leases.acquire("s", wait=0), 20)
+
+        proxy.spare()
+        await (await world.store.leases.acquire("s")).release()
+
+
+class TestALeaseThatWentToAnother(InAWorld):
+    async def test_while_a_reply_was_lost_leaves_the_outcome_unknown(
+        self, store: ServerStore, world: World, proxy: Proxy
+    ) -> None:
+        await world.begin()
+        lease = await world.store.leases.acquire(str(world.number), ttl=SHORT)
+        proxy.strike(Fault.LOSE_REPLY, b"new", and_then_unreachable=True)
+        appending = asyncio.ensure_future(world.session.with_lease(lease).append_message(user("new", id="new")))
+        await proxy.wait_until_struck()
+
+        async with store.leases.acquire(str(world.number), wait=PATIENCE) as other:
+            proxy.spare()
+            with pytest.raises(OutcomeUnknown, match="same ids"):
+                await appending
+
+            here = Session(store, str(world.number)).with_lease(other)
+            assert [message.id for message in await here.get_history()] == ["m0", "m1", "m2", "new"]
+            await here.append_message(user("new", id="new"))
+        await _appended(world, await world.session.get_latest_leaf())
+        await lease.release()
+
+
+class TestAServerThatFallsSilent(InAWorld):
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(running, "PATIENCE_S", 0.3)
@@ -327,7 +357,7 @@ class TestAServerThatFallsSilent(BehindAProxy):
         proxy.spare()
         await _appended(world, await _append(world))
 
-    async def test_is_told_when_it_is_opened(self, url: str, proxy: Proxy) -> None:
+    async def test_is_told_when_it_is_opened(self, through: str, proxy: Proxy) -> None:
         proxy.silent = True
         with pytest.raises(StoreError, match="cannot be reached"):
-            await asyncio.wait_for(open_store(elsewhere(url, port=proxy.port)), 20)
+            await asyncio.wait_for(open_store(through), 20)

@@ -7,7 +7,7 @@ import gc
 import sys
 import traceback
 import warnings
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ import pytest
 
 from leafward import ConfigurationError, LeafwardError, Session, StoreError, open_store, user
 from tests.servers.ports import Port
-from tests.stores.both_servers import KINDS, Kind, OnBothServers, drop_tables, elsewhere
+from tests.stores.both_servers import KINDS, BehindAProxy, Kind, OnBothServers, drop_tables, elsewhere
 from tests.stores.proxy import Fault, Proxy
 
 SECRET = "s3cr3t"
@@ -148,15 +148,10 @@ class TestAUrlWithoutADatabase:
         await drop_tables(KINDS["postgres"], postgres_url, "named_after_user_")
 
 
-class TestOpeningThatIsCancelled(OnBothServers):
-    @pytest.fixture
-    async def proxy(self, url: str) -> AsyncGenerator[Proxy]:
-        parts = urlsplit(url)
-        async with Proxy(str(parts.hostname), parts.port or 0) as proxy:
-            yield proxy
-
-    async def test_at_any_packet_leaves_nothing(self, kind: Kind, url: str, prefix: str, proxy: Proxy) -> None:
-        through = elsewhere(url, port=proxy.port)
+class TestOpeningThatIsCancelled(BehindAProxy):
+    async def test_at_any_packet_leaves_nothing(
+        self, kind: Kind, url: str, prefix: str, proxy: Proxy, through: str
+    ) -> None:
         for packet in range(1, 200, 7):
             proxy.strike(Fault.SILENCE, packet=packet)
             opening = asyncio.ensure_future(_opened(through, prefix))

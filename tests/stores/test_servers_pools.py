@@ -98,6 +98,15 @@ async def test_a_pool_of_mysql_that_would_lose_something_is_refused(mysql_url: s
     await close(pool)
 
 
+@pytest.mark.parametrize("mode", ["", "ANSI", "NO_ENGINE_SUBSTITUTION"])
+async def test_a_pool_of_mysql_that_would_cut_texts_off_is_refused(mysql_url: str, mode: str) -> None:
+    pool = await KINDS["mysql"].pool(mysql_url, sql_mode=f"'{mode}'")
+    with pytest.raises(ConfigurationError, match="strict sql_mode"):
+        await open_store(mysql_url, table_prefix=PREFIX, client=pool)
+    assert await ask(pool, "SELECT 1") == 1
+    await close(pool)
+
+
 async def test_a_pool_of_mysql_may_have_other_cursors(mysql_url: str) -> None:
     pool = await KINDS["mysql"].pool(mysql_url, cursor_cls=asyncmy.cursors.DictCursor)
     async with emptied(mysql_url), opened(mysql_url, table_prefix=PREFIX, client=pool) as store:

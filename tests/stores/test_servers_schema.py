@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leafward import ConfigurationError, Session, StoreError, open_store, user
+from leafward import ConfigurationError, CorruptStore, Session, StoreError, open_store, user
 from leafward.stores.servers.mysql import MysqlServer
 from leafward.stores.sql import tables
 from leafward.stores.sql.dialect import Postgres
@@ -27,6 +27,17 @@ class TestTheTables(OnBothServers):
         assert await kind.ask(url, f"SELECT value FROM {prefix}meta WHERE name = 'schema'") == [
             (str(len(tables.STEPS)),)
         ]
+
+    @pytest.mark.parametrize("name", [*tables.TABLES, "meta"])
+    async def test_a_table_of_somebody_else_is_told_and_left_alone(
+        self, kind: Kind, url: str, prefix: str, name: str
+    ) -> None:
+        await kind.ask(url, f"CREATE TABLE {prefix}{name} (mine INT)")
+
+        with pytest.raises(ConfigurationError, match=f"the table {prefix}{name} .*table_prefix="):
+            await open_store(url, table_prefix=prefix)
+
+        assert await kind.tables(url, prefix) == [f"{prefix}{name}"]
 
     async def test_a_prefix_keeps_its_sessions_to_itself(self, kind: Kind, url: str, prefix: str) -> None:
         others = [prefix[:-1], f"{prefix}_", f"{prefix}session_"]
@@ -56,6 +67,25 @@ class TestTheTables(OnBothServers):
         await kind.ask(url, f"UPDATE {prefix}meta SET value = '{len(tables.STEPS)}' WHERE name = 'schema'")
         async with opened(url, table_prefix=prefix) as store:
             assert [one.text for one in await Session(store).get_history()] == ["hi"]
+
+    async def test_a_version_that_is_no_number_is_told(self, kind: Kind, url: str, prefix: str) -> None:
+        async with opened(url, table_prefix=prefix):
+            pass
+        await kind.ask(url, f"UPDATE {prefix}meta SET value = 'x' WHERE name = 'schema'")
+
+        with pytest.raises(CorruptStore, match=f"{prefix}meta.*version 'x'"):
+            await open_store(url, table_prefix=prefix)
+
+    async def test_a_meta_table_of_somebody_else_is_told_and_left_alone(
+        self, kind: Kind, url: str, prefix: str
+    ) -> None:
+        await kind.ask(url, f"CREATE TABLE {prefix}meta (name VARCHAR(20), value VARCHAR(20))")
+        await kind.ask(url, "BEGIN", f"INSERT INTO {prefix}meta VALUES ('colour', 'red')", "COMMIT")
+
+        with pytest.raises(ConfigurationError, match=f"{prefix}meta.*table_prefix="):
+            await open_store(url, table_prefix=prefix)
+
+        assert await kind.tables(url, prefix) == [f"{prefix}meta"]
 
     async def test_others_in_the_database_are_left_alone(self, kind: Kind, url: str, prefix: str) -> None:
         await kind.ask(url, f"CREATE TABLE {prefix}mine (name VARCHAR(20))", f"INSERT INTO {prefix}mine VALUES ('x')")

@@ -107,6 +107,25 @@ async def test_a_mariadb_that_takes_too_little_at_once_is_refused(private_mariad
             assert [len(one.text) for one in await session.get_history()] == [990_000, 990_000, 490_000]
 
 
+async def test_a_mariadb_that_leaves_words_out_of_its_index_is_refused(private_mariadb: Callable[..., MariaDB]) -> None:
+    with private_mariadb(settings=["innodb_ft_min_token_size = 4"]) as server:
+        with pytest.raises(ConfigurationError, match="innodb_ft_min_token_size to at most 3"):
+            await open_store(server.url)
+        restart(server, "innodb_ft_max_token_size = 71")
+        with pytest.raises(ConfigurationError, match="innodb_ft_max_token_size to at least 72"):
+            await open_store(server.url)
+
+        # What a server does not ask of others, a store asks of its own connections.
+        restart(server, "innodb_ft_min_token_size = 3", "innodb_ft_max_token_size = 72", "sql_mode = ''")
+        async with opened(server.url) as store:
+            session = Session(store)
+            words = ["x", "ab", "c" * 69, "d" * 70, "e" * 71, "f" * 300]
+            await session.append_messages([user(word, id=str(len(word))) for word in words])
+            await store.settle()
+            for word in words:
+                assert [one.id for one in await session.search(word)] == [str(len(word))], word
+
+
 class TestDurability(SetAnew):
     @pytest.mark.parametrize(
         ("settings", "expected"),

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from leafward.core.errors import ConfigurationError, LeafwardError, LeaseBusy, OutcomeUnknown
+from leafward.core.errors import ConfigurationError, LeafwardError, LeaseBusy, OutcomeUnknown, StoreError
 from leafward.core.ids import Scope, check_id, new_id
 
 T = TypeVar("T")
@@ -84,6 +84,8 @@ class _Line:
         self.drawing = asyncio.Lock()
         self.held_until = 0.0
         """Until when the holder at this store surely has the lease, unless it says otherwise before."""
+        self.answered = -math.inf
+        """When the store last answered one who asked."""
         self._waiting: list[asyncio.Event] = []
 
     def join(self) -> asyncio.Event:
@@ -188,19 +190,27 @@ class Lease:
 
 GRACE_S = 1.0
 """How long, beyond what was asked for, a store may take to answer."""
-_abandoned: set[asyncio.Future[Lease]] = set()
-"""Those that nobody may wait for any more, and that must not be lost before they end."""
 
 
 class Acquiring:
     """A lease about to be acquired: await it, or enter it to have it released as well."""
 
-    def __init__(self, table: LeaseTable, line: _Line, slot: Slot, *, ttl: float, wait: float | None) -> None:
+    def __init__(
+        self,
+        table: LeaseTable,
+        line: _Line,
+        slot: Slot,
+        *,
+        ttl: float,
+        wait: float | None,
+        asking: set[asyncio.Future[Lease]],
+    ) -> None:
         self._table = table
         self._line = line
         self._slot = slot
         self._ttl = ttl
         self._wait = math.inf if wait is None else wait
+        self._asking = asking
         self._lease: Lease | None = None
 
     async def _acquire(self) -> Lease:
@@ -242,19 +252,26 @@ class Acquiring:
     async def _ask(self, holder: str) -> Lease | None:
         asked = time.monotonic()
         token = await _settled(lambda: self._table.take(self._slot, holder, self._ttl))
+        self._line.answered = time.monotonic()
         if token is None:
             return None
         return Lease(self._table, Fence(self._slot, token), holder, self._ttl, line=self._line, asked=asked)
 
     async def _within_reason(self) -> Lease:
         """Acquire it, but wait for a store that does not answer no longer than was asked for."""
+        began = time.monotonic()
         task = asyncio.ensure_future(self._acquire())
-        _abandoned.add(task)
-        task.add_done_callback(_abandoned.discard)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
         try:
             await asyncio.wait((task,), timeout=None if self._wait == math.inf else self._wait + GRACE_S)
             if task.done():
                 return task.result()
+            if self._line.answered < began:
+                raise StoreError(
+                    f"the store does not answer: the lease of session {self._slot.session_id!r} was asked for in vain "
+                    f"for {self._wait + GRACE_S:g} s; is it running, and can it be reached?"
+                )
             raise LeaseBusy(self._slot.session_id)
         except asyncio.CancelledError:
             if task.done() and not task.cancelled() and task.exception() is None:
@@ -308,6 +325,7 @@ class Leases(Protocol):
 
         Raises:
             LeaseBusy: it was not one's turn within `wait` seconds.
+            StoreError: the store failed, or did not answer within `wait` seconds and one more.
             InvalidId: one of the ids is refused.
             ConfigurationError: `ttl` or `wait` is no length of time.
         """
@@ -321,6 +339,8 @@ class TableLeases(Leases):
         self._table = table
         # Those who wait and those who hold have the line; when all are gone, it goes.
         self._lines: weakref.WeakValueDictionary[Slot, _Line] = weakref.WeakValueDictionary()
+        # Who asked may wait no longer; what was asked for must not be lost before it is withdrawn.
+        self._asking: set[asyncio.Future[Lease]] = set()
 
     def acquire(
         self, session_id: str, user_id: str | None = None, ttl: float = DEFAULT_TTL, wait: float | None = None
@@ -333,7 +353,8 @@ class TableLeases(Leases):
         if wait is not None and (not _is_number(wait) or not wait >= 0):
             raise ConfigurationError(f"wait is a number of seconds, or None to wait for one's turn, not {wait!r}")
         slot = Slot(user_id, session_id)
-        return Acquiring(self._table, self._lines.setdefault(slot, _Line()), slot, ttl=ttl, wait=wait)
+        line = self._lines.setdefault(slot, _Line())
+        return Acquiring(self._table, line, slot, ttl=ttl, wait=wait, asking=self._asking)
 
 
 def _is_number(value: object) -> bool:

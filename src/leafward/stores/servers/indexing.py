@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from leafward.core.errors import LeafwardError
+from leafward.core.errors import CorruptStore, LeafwardError
 from leafward.core.ids import Scope
-from leafward.core.json import decode_body
+from leafward.core.json import DecodeError, decode_body
 from leafward.core.parts import search_text
 from leafward.core.query import Query
 from leafward.core.text import analyzer_version, index_tokens
@@ -29,6 +30,7 @@ T = TypeVar("T")
 ANALYZER = "analyzer"
 """The name in the meta table of the analyzer that made the words."""
 SLICE = 64
+"""Messages whose words are cut at once."""
 IDLE_S = 0.2
 """How long nothing must have been written before words are cut."""
 MOST_WAITING = 2000
@@ -36,12 +38,15 @@ MOST_WAITING = 2000
 ENOUGH = 32
 """So many messages are worth an index of their words."""
 MOST_COUNTED = 10_000
+"""Sessions whose messages are counted; the one that was written to longest ago is forgotten first."""
 LARGEST = 400_000
 """Characters of words that an index takes for one message; PostgreSQL's takes a mebibyte and loses the rest."""
 OVERSIZED = "xxx"
 """In place of words: the message has more of them, and may match anything."""
 _MOST_TERMS = 16
 LONGEST_WORD = 70
+
+_log = logging.getLogger(__name__)
 
 GET_MARK = "SELECT indexed_seq, indexed_place FROM {p}session WHERE session_no = ?"
 SET_MARK = "UPDATE {p}session SET indexed_seq = ?, indexed_place = ? WHERE session_no = ?"
@@ -185,6 +190,7 @@ class Indexer:
         self._running = running
         self._counts: dict[Scope, int] = {}
         self._due: dict[Scope, None] = {}
+        self._unreadable: set[Scope] = set()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._last = 0.0
@@ -200,6 +206,8 @@ class Indexer:
 
     def want(self, scope: Scope) -> None:
         """Have a session indexed, soon."""
+        if scope in self._unreadable:
+            return
         self._due[scope] = None
         if self._task is None and not self._stopped:
             self._task = asyncio.create_task(self._run())
@@ -212,7 +220,7 @@ class Indexer:
                     await asyncio.sleep(IDLE_S)
                     continue
                 scope = next(iter(self._due))
-                if not await self._step(scope):
+                if not await self._step_or_warn(scope):
                     self._due.pop(scope, None)
                     self._counts.pop(scope, None)
         except LeafwardError:
@@ -221,16 +229,33 @@ class Indexer:
         finally:
             self._task = None
 
+    async def _step_or_warn(self, scope: Scope) -> bool:
+        try:
+            return await self._step(scope)
+        except CorruptStore as error:
+            # Once: it would not be better the next time, and its searches go without an index.
+            _log.warning("a session is left without an index: %s", error)
+            self._unreadable.add(scope)
+            return False
+
     async def _step(self, scope: Scope) -> bool:
         found = await self._running.look(lambda: _next_slice(scope))
         if found is None:
             return False
-        words = await asyncio.to_thread(lambda: [words_of(found.session, row[2]) for row in found.rows])
+        try:
+            words = await asyncio.to_thread(lambda: [words_of(found.session, row[2]) for row in found.rows])
+        except (DecodeError, LookupError, TypeError, AttributeError) as error:
+            reason = f"holds a message that leafward did not write ({type(error).__name__}: {error})"
+            raise CorruptStore(f"session {scope.session_id!r}", reason) from error
         await self._running.transact(lambda: _add_slice(scope, found, words))
         return True
 
     async def settle(self, scope: Scope) -> None:
-        """Index all of a session."""
+        """Index all of a session.
+
+        Raises:
+            CorruptStore: a message of it cannot be read.
+        """
         while await self._step(scope):
             continue
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib import import_module
 from itertools import groupby
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Weight, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import setup
 from leafward.stores.servers.indexing import LONGEST_WORD
-from leafward.stores.servers.server import Failure, Placed, Position, Server, placed
+from leafward.stores.servers.mysql_appending import Answer
+from leafward.stores.servers.server import Failure, Placed, Planned, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
@@ -29,17 +30,21 @@ CONNECT_S = 10
 ANSWER_S = 120
 """How long an answer is waited for, before the connection counts as lost."""
 LONGEST_LOCK_S = 60
+LONGEST_WAIT_S = 2
+"""How long a statement waits for a row that somebody holds, with all that were sent along; then it is tried again."""
 ROOM = 65536
 """Bytes of a packet that are left for what is sent with a large text."""
 RAISE_PACKET = "raise its max_allowed_packet, or open the store with a smaller max_message_bytes"
 
-BEGIN_WRITING = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
+READ_COMMITTED = "TRANSACTION ISOLATION LEVEL READ COMMITTED"
+BEGIN_WRITING = f"SET {READ_COMMITTED}; START TRANSACTION"
 BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 SETTINGS = """
     SELECT VERSION(), @@global.read_only, @@global.innodb_read_only, @@global.innodb_flush_log_at_trx_commit,
         @@global.max_allowed_packet, DATABASE(), @@sql_mode, @@global.innodb_ft_min_token_size,
         @@global.innodb_ft_max_token_size"""
+ISOLATION = "SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')"
 HAS_META = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s"
 
 _DUPLICATE_KEY_NAME = 1061
@@ -58,40 +63,45 @@ class MysqlServer(Server):
     durability: Durability = "power"
 
     def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
+        super().__init__(pool.maxsize, keeps=ours)
         self.where = where
         self.errors = _errors()
         self._prefix = prefix
         self._pool = pool
         self._ours = ours
+        self._begin = "START TRANSACTION" if ours else BEGIN_WRITING
         # A pool that was given may have cursors of another kind.
         self._cursor = import_module("asyncmy.cursors").Cursor
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Any]:
+    async def acquire(self) -> Any:
         async with asyncio.timeout(CONNECT_S):
-            connection = await self._pool.acquire()
-        try:
-            yield connection
-        except asyncio.CancelledError:
-            # It may be waiting for an answer that never comes.
-            connection.close()
-            raise
-        finally:
-            # One that is in a transaction still is thrown away.
-            self._pool.release(connection)
+            return await self._pool.acquire()
 
-    async def _ask(self, connection: Any, text: str, parameters: Sequence[Any] = ()) -> list[tuple[list[Any], int]]:
-        """Run statements that are sent together, and return rows and the new row's number for each."""
-        answers: list[tuple[list[Any], int]] = []
-        async with connection.cursor(self._cursor) as cursor:
+    async def release(self, connection: Any) -> None:
+        # One that is in a transaction still is thrown away.
+        self._pool.release(connection)
+
+    def abandon(self, connection: Any) -> None:
+        connection.close()
+
+    def is_usable(self, connection: Any) -> bool:
+        # One that the server ended counts as connected until it is used; the driver's own pool looks at this too.
+        return connection.connected and not connection._stream_broken and not connection.get_transaction_status()
+
+    async def _ask(self, connection: Any, text: str, parameters: Sequence[Any] = ()) -> list[Answer]:
+        """Run statements that are sent together, and return what came back for each."""
+        answers: list[Answer] = []
+        # Its own timeout would take a task for each piece of an answer.
+        async with asyncio.timeout(ANSWER_S), connection.cursor(self._cursor) as cursor:
             await cursor.execute(text, parameters or None)
             while True:
-                answers.append((list(await cursor.fetchall()) if cursor.description else [], cursor.lastrowid))
+                rows = list(await cursor.fetchall()) if cursor.description else []
+                answers.append(Answer(rows, cursor.rowcount, cursor.lastrowid))
                 if not await cursor.nextset():
                     return answers
 
     async def begin(self, connection: Any, *, writing: bool) -> None:
-        await self._ask(connection, BEGIN_WRITING if writing else BEGIN_READING)
+        await self._ask(connection, self._begin if writing else BEGIN_READING)
 
     async def commit(self, connection: Any) -> None:
         await self._ask(connection, "COMMIT")
@@ -108,7 +118,7 @@ class MysqlServer(Server):
         if self._is_large(values):
             rows, key = await self._ask_unescaped(connection, rendered.text, values)
         else:
-            rows, key = (await self._ask(connection, rendered.text, values))[0]
+            rows, _, key = (await self._ask(connection, rendered.text, values))[0]
         return [(key,)] if rendered.gives_key else rows
 
     def _is_large(self, values: Sequence[Any]) -> bool:
@@ -120,11 +130,12 @@ class MysqlServer(Server):
         size = sum(len(value.encode()) for value in values if isinstance(value, str))
         if size > self._packet - ROOM:
             raise StoreError(f"{self.where} takes {self._packet:,} bytes at once, not {size:,}: {RAISE_PACKET}")
-        prepared = await connection.prepare(text.replace("%s", "?"))
-        try:
-            done = await prepared.execute(values)
-        finally:
-            await prepared.close()
+        async with asyncio.timeout(ANSWER_S):
+            prepared = await connection.prepare(text.replace("%s", "?"))
+            try:
+                done = await prepared.execute(values)
+            finally:
+                await prepared.close()
         return list(done.rows or ()), done.insert_id
 
     async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
@@ -134,36 +145,34 @@ class MysqlServer(Server):
                     await self.execute(connection, statement, each, writing=True)
             else:
                 text = self.dialect.render(statement, writing=True).text
-                async with connection.cursor(self._cursor) as cursor:
+                async with asyncio.timeout(ANSWER_S), connection.cursor(self._cursor) as cursor:
                     await cursor.executemany(text, [self.dialect.encode(each) for each in some])
 
-    async def append_at(
-        self, connection: Any, position: Position, command: Append, fence: Fence | None, at: int
-    ) -> Placed | None:
-        if command.size > self._packet // 4:
-            return None
-        rows = await self._append(connection, appending.at_position(position, command, fence, at))
-        return placed(command, position._replace(version=position.version + 1), _weight(rows)) if rows else None
+    async def append_at(self, connection: Any, planned: Sequence[Planned], at: int) -> list[Placed | None]:
+        if sum(one.command.size for one in planned) > self._packet // 4:
+            return [None] * len(planned)
+        if len(planned) > 1:
+            answers = await self._transact(connection, appending.at_positions(planned, at))
+            return appending.were_placed_at(planned, answers)
+        answers = await self._transact(connection, appending.at_position(planned[0], at))
+        return [appending.was_placed_at(planned[0], answers)]
 
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         if command.size > self._packet // 4:
             return None
-        rows = await self._append(connection, appending.below_the_leaf(command, fence, at))
-        return placed(command, Position(*rows[0][2:]), _weight(rows)) if rows else None
+        answers = await self._transact(connection, appending.below_the_leaf(command, fence, at))
+        return appending.was_placed(command, answers)
 
-    async def _append(self, connection: Any, packet: appending.Packet) -> Any:
-        """Send statements together; return what the last of them to give rows gave, if the last to write wrote."""
-        rows: Any = ()
-        wrote = 0
-        async with connection.cursor(self._cursor) as cursor:
-            await cursor.execute(self.dialect.named(f"{BEGIN_WRITING};{packet.text};COMMIT"), packet.parameters)
-            while True:
-                if cursor.description:
-                    rows = await cursor.fetchall()
-                else:
-                    wrote = cursor.rowcount or wrote
-                if not await cursor.nextset():
-                    return rows if wrote else ()
+    async def _transact(self, connection: Any, packet: appending.Packet) -> list[Answer]:
+        """Run the statements of a packet as one transaction."""
+        text = self._named(packet.text)
+        try:
+            answers = await self._ask(connection, f"{self._begin};{text}COMMIT", packet.parameters)
+        except self.errors as error:
+            if self.judge(error) is not Failure.GONE:
+                await self.rollback(connection)
+            raise
+        return answers[self._begin.count(";") + 1 : -1]
 
     def judge(self, error: Exception) -> Failure:
         number = _number(error)
@@ -186,7 +195,8 @@ class MysqlServer(Server):
                 raise ConfigurationError(f"the URL of {self.where} names no database: write mysql://…/name")
             if read_only not in (0, "OFF") or innodb:
                 raise _takes_no_writes(self.where)
-            _check_pool(connection)
+            (_, isolation), *_ = (await self._ask(connection, ISOLATION))[0].rows
+            _check_pool(connection, isolation)
             if "STRICT_" not in mode:
                 raise ConfigurationError(
                     "the pool's connections cut off what is too long: make it with a strict sql_mode"
@@ -205,6 +215,7 @@ class MysqlServer(Server):
             self.durability = "power" if flush in (1, 3) else "process" if flush == 2 else "none"
             collation = "utf8mb4_nopad_bin" if "MariaDB" in version else "utf8mb4_0900_bin"
             self.dialect = MySQL(self._prefix, collation=collation)
+            self._named = lru_cache(maxsize=64)(self.dialect.named)
             await self._migrate(connection)
             await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=collation)
 
@@ -215,6 +226,7 @@ class MysqlServer(Server):
             raise StoreError(f"the tables on {self.where} have been locked for {LONGEST_LOCK_S} s by another process")
         try:
             has_meta = bool((await self._ask(connection, HAS_META, (f"{self._prefix}meta",)))[0][0])
+            await setup.check_names(self, connection, self._prefix, has_meta=has_meta, database="DATABASE()")
             done = await setup.steps_done(self, connection, has_meta)
             if done < len(tables.STEPS):
                 await self._ask(connection, self.dialect.named(tables.CREATE_META))
@@ -237,12 +249,9 @@ class MysqlServer(Server):
 
     async def close(self) -> None:
         if self._ours:
+            await self.release_all()
             self._pool.close()
             await self._pool.wait_closed()
-
-
-def _weight(rows: Any) -> Weight:
-    return Weight(*rows[0][:2])
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -260,7 +269,9 @@ def _takes_no_writes(where: str) -> ConfigurationError:
     return ConfigurationError(f"{where} takes no writes (a read replica, or set read-only): give its primary's URL")
 
 
-def _check_pool(connection: Any) -> None:
+def _check_pool(connection: Any, isolation: str) -> None:
+    if isolation == "READ-UNCOMMITTED":
+        raise ConfigurationError("the pool given as client= reads what is not committed: give it another isolation")
     if not connection.get_autocommit() or connection._charset != "utf8mb4":
         raise ConfigurationError("the pool given as client= must be made with autocommit=True and charset='utf8mb4'")
 
@@ -359,6 +370,6 @@ def _arguments(url: str) -> dict[str, Any]:
         "charset": "utf8mb4",
         "autocommit": True,
         "connect_timeout": CONNECT_S,
-        "read_timeout": ANSWER_S,
+        "init_command": f"SET SESSION {READ_COMMITTED}; SET SESSION innodb_lock_wait_timeout = {LONGEST_WAIT_S}",
         "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     }

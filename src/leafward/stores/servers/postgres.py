@@ -4,77 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Weight, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import setup
-from leafward.stores.servers.server import Failure, Placed, Position, Server, placed
+from leafward.stores.servers.postgres_appending import PostgresAppending
+from leafward.stores.servers.server import Failure, Placed, Planned, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
-from leafward.stores.sql.operations import Many, scope_ids
+from leafward.stores.sql.operations import Many
 from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
 CONNECT_S = 10.0
 ANSWER_S = 120.0
 """How long an answer is waited for, before the connection counts as lost."""
-
-# Everything is decided on the session as this statement first saw it: when another writer came between, the row it
-# moved is not the row that was seen, and nothing is written.
-APPEND = """
-    WITH seen AS (
-        SELECT s.session_no, s.tree_no, s.version, s.leaf FROM {p}session s
-        WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3
-    ), held AS (
-        {held}
-    ), moved AS (
-        UPDATE {p}session s SET leaf = s.leaf + $4::bigint, version = s.version + 1,
-            window_tokens = s.window_tokens + $5::bigint, updated_at = $6
-        FROM seen CROSS JOIN held JOIN {p}lane l ON l.lane_no = seen.leaf >> 32
-        WHERE s.session_no = seen.session_no AND s.version = seen.version AND s.tree_no = seen.tree_no
-            AND l.floor <= seen.leaf + 1 AND (s.window_tokens IS NOT NULL OR NOT $12::boolean)
-            AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.place > seen.leaf AND m.place < (l.lane_no + 1) << 32)
-            AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.tree_no = seen.tree_no AND m.id = ANY($7::text[]))
-        RETURNING s.session_no, s.tree_no, s.version, s.leaf - $4::bigint AS above, s.window_tokens
-    ), added AS (
-        INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
-        SELECT moved.above + d.n, moved.tree_no, moved.version, d.id, d.role, d.tokens, d.created_at, d.body
-        FROM moved CROSS JOIN unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])
-            WITH ORDINALITY AS d (id, role, tokens, created_at, body, n)
-    )
-    SELECT moved.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no),
-        moved.session_no, moved.tree_no, moved.version
-    FROM moved"""
-# Nothing that matters here happens to a session without moving its version; an id that is known violates its key.
-APPEND_AT = """
-    WITH held AS (
-        {held}
-    ), moved AS (
-        UPDATE {p}session s SET leaf = s.leaf + $4::bigint, version = s.version + 1,
-            window_tokens = s.window_tokens + $5::bigint, updated_at = $6
-        FROM held
-        WHERE s.session_no = $1 AND s.tree_no = $2 AND s.version = $3
-            AND (s.window_tokens IS NOT NULL OR NOT $12::boolean)
-        RETURNING s.leaf - $4::bigint AS above, s.window_tokens
-    ), added AS (
-        INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)
-        SELECT moved.above + d.n, $2, $3 + 1, d.id, d.role, d.tokens, d.created_at, d.body
-        FROM moved CROSS JOIN unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])
-            WITH ORDINALITY AS d (id, role, tokens, created_at, body, n)
-    )
-    SELECT moved.window_tokens, CASE WHEN $12 THEN (SELECT tokens FROM {p}prompt p WHERE p.session_no = $1) END
-    FROM moved"""
-HELD = """
-        SELECT 1 FROM {p}lease
-        WHERE user_id = ${user} AND session_id = ${session} AND token = $13 AND holder IS NOT NULL FOR SHARE"""
-NOT_HELD = "SELECT 1"
 
 HAS_META = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
 SETTINGS = """
@@ -88,54 +39,29 @@ class PostgresServer(Server):
     durability: Durability = "power"
 
     def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
+        super().__init__(pool.get_max_size(), keeps=ours)
         self.dialect = Postgres(prefix)
         self.where = where
         self.errors = _errors()
         self._prefix = prefix
         self._pool = pool
         self._ours = ours
-        self._idle: list[Any] = []
-        self._free = asyncio.Semaphore(MOST_CONNECTIONS)
-        self._append = self._both(APPEND, user=2, session=3)
-        self._append_at = self._both(APPEND_AT, user=14, session=15)
+        self._appending = PostgresAppending(self.dialect)
 
-    def _both(self, statement: str, *, user: int, session: int) -> tuple[str, str]:
-        """Return a statement for handles without a lease, and for those behind one."""
-        held = HELD.replace("{user}", str(user)).replace("{session}", str(session))
-        return self.dialect.named(statement.replace("{held}", NOT_HELD)), self.dialect.named(
-            statement.replace("{held}", held)
-        )
+    async def acquire(self) -> Any:
+        return await self._pool.acquire(timeout=CONNECT_S)
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Any]:
-        async with self._free:
-            connection = await self._take()
-            try:
-                yield connection
-            except (asyncio.CancelledError, TimeoutError):
-                # It may be waiting for an answer that never comes.
-                if _is_alive(connection):
-                    connection.terminate()
-                raise
-            finally:
-                await self._give_back(connection)
-
-    async def _take(self) -> Any:
-        while self._idle:
-            connection = self._idle.pop()
-            if _is_alive(connection):
-                return connection
-            await self._pool.release(connection)
-        return await self._pool.acquire()
-
-    async def _give_back(self, connection: Any) -> None:
-        # The pool takes a task and three turns of the loop to take one back, a third of what an append costs here.
-        if self._ours and _is_alive(connection) and not connection.is_in_transaction():
-            self._idle.append(connection)
-            return
+    async def release(self, connection: Any) -> None:
         if _is_alive(connection) and connection.is_in_transaction():
             connection.terminate()
         await self._pool.release(connection)
+
+    def abandon(self, connection: Any) -> None:
+        if _is_alive(connection):
+            connection.terminate()
+
+    def is_usable(self, connection: Any) -> bool:
+        return _is_alive(connection) and not connection.is_in_transaction()
 
     async def begin(self, connection: Any, *, writing: bool) -> None:
         await connection.execute(
@@ -160,41 +86,11 @@ class PostgresServer(Server):
             rendered = self.dialect.render(statement, writing=True)
             await connection.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
 
-    async def append_at(
-        self, connection: Any, position: Position, command: Append, fence: Fence | None, at: int
-    ) -> Placed | None:
-        given = self._given(command, at)
-        if fence is None:
-            rows = await connection.fetch(self._append_at[0], *position, *given)
-        else:
-            slot = self.dialect.encode(scope_ids(command.scope)[1:])
-            rows = await connection.fetch(self._append_at[1], *position, *given, fence.token, *slot)
-        following = position._replace(version=position.version + 1)
-        return placed(command, following, Weight(*rows[0])) if rows else None
+    async def append_at(self, connection: Any, planned: Sequence[Planned], at: int) -> list[Placed | None]:
+        return await self._appending.at(connection, planned, at)
 
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
-        scope = self.dialect.encode(scope_ids(command.scope))
-        given = self._given(command, at)
-        if fence is None:
-            rows = await connection.fetch(self._append[0], *scope, *given)
-        else:
-            rows = await connection.fetch(self._append[1], *scope, *given, fence.token)
-        return placed(command, Position(*rows[0][2:]), Weight(*rows[0][:2])) if rows else None
-
-    def _given(self, command: Append, at: int) -> list[Any]:
-        """Return the parameters that tell what is to be appended."""
-        drafts, encode = command.drafts, self.dialect.encode
-        return [
-            len(drafts),
-            sum(draft.tokens for draft in drafts),
-            at,
-            encode(draft.message.id for draft in drafts),
-            encode(draft.message.role for draft in drafts),
-            [draft.tokens for draft in drafts],
-            [draft.message.at for draft in drafts],
-            encode(draft.body.decode() for draft in drafts),
-            command.weigh,
-        ]
+        return await self._appending.find(connection, command, fence, at)
 
     def judge(self, error: Exception) -> Failure:
         asyncpg = _driver()
@@ -242,6 +138,7 @@ class PostgresServer(Server):
         await connection.execute("BEGIN")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", zlib.crc32(self._prefix.encode()))
         has_meta = await connection.fetchval(HAS_META, f"{self._prefix}meta")
+        await setup.check_names(self, connection, self._prefix, has_meta=has_meta, database="current_schema()")
         done = await setup.steps_done(self, connection, has_meta)
         if done < len(tables.STEPS):
             await connection.execute(self.dialect.named(tables.CREATE_META))
@@ -254,8 +151,7 @@ class PostgresServer(Server):
 
     async def close(self) -> None:
         if self._ours:
-            while self._idle:
-                await self._pool.release(self._idle.pop())
+            await self.release_all()
             await self._pool.close()
 
 
@@ -324,16 +220,8 @@ async def open_postgres(
     asyncpg = need_driver("asyncpg", "postgres", url)
     where = without_secrets(url)
     setup.check_pool(client, "asyncpg")
-    problem: Exception | None = None
     try:
-        pool = client or await asyncpg.create_pool(
-            url,
-            min_size=1,
-            max_size=MOST_CONNECTIONS,
-            timeout=CONNECT_S,
-            command_timeout=ANSWER_S,
-            reset=_leave_as_it_is,
-        )
+        pool = client if client is not None else await _make_pool(asyncpg, url, where)
         server = PostgresServer(pool, where, prefix, ours=client is None)
         try:
             await server.prepare()
@@ -341,14 +229,22 @@ async def open_postgres(
             await server.close()
             raise
         return ServerStore(server, f"the store {where}", max_message_bytes)
-    except LeafwardError:
-        raise
     except _errors() as error:
         raise explain(error, where) from error
-    except (ValueError, OverflowError):
-        problem = ConfigurationError(f"{where!r} is no URL of a server: write postgresql://user@host/name")
+
+
+async def _make_pool(asyncpg: Any, url: str, where: str) -> Any:
+    with suppress(ValueError, OverflowError):
+        return await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=MOST_CONNECTIONS,
+            timeout=CONNECT_S,
+            command_timeout=ANSWER_S,
+            reset=_leave_as_it_is,
+        )
     # Raised out here, because the driver's words quote the URL, and with it the password.
-    raise problem
+    raise ConfigurationError(f"{where!r} is no URL of a server: write postgresql://user@host/name")
 
 
 async def _leave_as_it_is(connection: Any) -> None:

@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar, cast
 
-from leafward.core.errors import LeafwardError, LeaseLost, OutcomeUnknown
+from leafward.core.errors import CorruptStore, LeafwardError, LeaseLost, OutcomeUnknown
 from leafward.core.ids import Owner, Scope, new_id
+from leafward.core.json import DecodeError
 from leafward.core.parent import LATEST_LEAF
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
@@ -21,9 +22,10 @@ from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.servers import searching
+from leafward.stores.servers.appending import Appender, Unanswered
 from leafward.stores.servers.indexing import Indexer, Words, unindexed_sessions
 from leafward.stores.servers.purge import Purge, erase
-from leafward.stores.servers.server import Failure, Position, Server
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads
 from leafward.stores.sql.commands import Append, Clear, Command, Remove
@@ -35,7 +37,6 @@ PATIENCE_S = 5.0
 """How long a server that is gone is waited for."""
 MOST_RACES = 50
 LONGEST_RACE_S = 60
-MOST_POSITIONS = 10_000
 POLL_S = 0.1
 """How often is looked for what others wrote, while somebody waits for it."""
 
@@ -77,10 +78,12 @@ class ServerRunner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watching = 0
         self._watcher: asyncio.Task[None] | None = None
-        self._positions: dict[Scope, Position] = {}
+        self._appender = Appender(server, self._keep)
         self._purge = Purge(self.transact)
         self._indexer = Indexer(self)
         self._named = 0
+        self._writes = 0
+        """How many are under way."""
         # What a process that was killed left behind is nothing that a short visit has to wait for.
         self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy)
 
@@ -95,13 +98,29 @@ class ServerRunner:
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         if fence is not None:
             fence.check(command.scope)
+        self._guard.check()
         attempt = _Try[T](_name_for(command))
+        plain = _below_the_leaf(command)
+        self._writes += 1
         try:
-            result = await self._to_its_end(attempt, lambda: self._write(command, fence, attempt))
+            appended = None if plain is None else await self._append(plain, fence, attempt)
+            if appended is None:
+                result = await self._to_its_end(attempt, lambda: self._write(command, plain, fence, attempt))
+            else:
+                result = cast(T, appended)
         finally:
+            self._writes -= 1
             self._signals.notify(command.scope)
         self._follow_up(command)
         return result
+
+    async def _append(self, command: Append, fence: Fence | None, attempt: _Try[Any]) -> Appended | None:
+        """Append together with others, if it can be done so."""
+        try:
+            return await self._appender.append(command, fence)
+        except Unanswered:
+            attempt.unsure = True
+            return None
 
     def _follow_up(self, command: object) -> None:
         if isinstance(command, Append):
@@ -120,43 +139,28 @@ class ServerRunner:
             await self._purge.run()
         except LeafwardError as error:
             # Nothing anybody waits for; the next one takes it up.
+            if self._guard.closed:
+                return
             _log.warning("%s could not be tidied: %s", self._server.where, error)
 
-    async def _write(self, command: Command[T], fence: Fence | None, attempt: _Try[T]) -> T:
+    async def _write(self, command: Command[T], plain: Append | None, fence: Fence | None, attempt: _Try[T]) -> T:
         async def once(connection: Any) -> T:
             at = now_micros()
-            plain = _below_the_leaf(command)
             if plain is not None:
                 attempt.begun = attempt.in_flight = True
-                appended = await self._append(connection, plain, fence, at)
+                placed = await self._server.append_quickly(connection, plain, fence, at)
                 attempt.in_flight = False
-                if appended is not None:
-                    return cast(T, appended)
+                if placed is not None:
+                    return cast(T, self._appender.appended(plain, placed))
             return await self._commit(connection, lambda: leases.fenced(command, WORDS, fence), at, attempt)
 
         try:
             return await self._persist(once, attempt)
         except LeaseLost as error:
-            if attempt.unsure:
-                # What was sent before may be stored, from when the lease was held.
+            if attempt.unsure and attempt.name is None:
+                # What was sent before may be stored, from when the lease was held; by a name it would have been found.
                 raise OutcomeUnknown(self._server.where, unanswered=True) from error
             raise
-
-    async def _append(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Appended | None:
-        """Append in one statement, if it can be done so."""
-        # Taken out, so that a position at which something went wrong is not tried again.
-        position = self._positions.pop(command.scope, None)
-        placed = None
-        if position is not None:
-            placed = await self._server.append_at(connection, position, command, fence, at)
-        if placed is None:
-            placed = await self._server.append_quickly(connection, command, fence, at)
-        if placed is None:
-            return None
-        if len(self._positions) >= MOST_POSITIONS:
-            self._positions.pop(next(iter(self._positions)))
-        self._positions[command.scope] = placed.next
-        return placed.appended
 
     async def _commit(self, connection: Any, operation: Callable[[], Operation[T]], at: int, attempt: _Try[T]) -> T:
         server = self._server
@@ -195,6 +199,7 @@ class ServerRunner:
 
     async def transact(self, operation: Callable[[], Operation[T]], name: str | None = None) -> T:
         """Run an operation that is no command in a transaction that writes."""
+        self._guard.check()
         attempt = _Try[T](name)
         return await self._to_its_end(
             attempt,
@@ -219,6 +224,9 @@ class ServerRunner:
         self._guard.check()
 
         async def once(connection: Any) -> T:
+            found = await self._server.drive_alone(connection, operation())
+            if found is not None:
+                return found[0]
             await self._server.begin(connection, writing=False)
             try:
                 result = await self._server.drive(connection, operation(), now_micros(), writing=False)
@@ -228,8 +236,11 @@ class ServerRunner:
             await self._server.rollback(connection)
             return result
 
-        # In a task of its own: a connection whose query was cancelled would have to be thrown away.
-        return await asyncio.shield(self._keep(asyncio.create_task(self._persist(once, _Try[T]()))))
+        try:
+            # In a task of its own: a connection whose query was cancelled would have to be thrown away.
+            return await asyncio.shield(self._keep(asyncio.create_task(self._persist(once, _Try[T]()))))
+        except DecodeError as error:
+            raise CorruptStore(self._server.where, f"holds a message that is not JSON ({error})") from error
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         found = await self.look(lambda: searching.candidates(where, query, only, limit))
@@ -249,7 +260,6 @@ class ServerRunner:
             left = await self.transact(lambda: erase(scope), new_id())
         finally:
             self._signals.notify(scope)
-        await self._purge.run()
         return ErasureReport(scope.session_id, left is not None, left or [])
 
     async def close(self) -> None:
@@ -257,8 +267,9 @@ class ServerRunner:
         self._signals.notify_all()
         self._tidying.cancel()
         await self._indexer.stop()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._writes:
+            # A write without a task is about to have its next one, or to end.
+            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
 
     # Connections and tasks.
 
@@ -292,7 +303,6 @@ class ServerRunner:
 
     async def _to_its_end(self, attempt: _Try[Any], work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a write in a task: cancelled before it began it leaves nothing, later it is finished first."""
-        self._guard.check()
         task = self._keep(asyncio.create_task(work()))
         try:
             return await asyncio.shield(task)
@@ -353,7 +363,7 @@ def _name_for(command: object) -> str | None:
 
 
 def _below_the_leaf(command: object) -> Append | None:
-    return command if isinstance(command, Append) and command.parent is LATEST_LEAF else None
+    return command if isinstance(command, Append) and command.parent is LATEST_LEAF and command.drafts else None
 
 
 def _versions(scopes: list[Scope]) -> Operation[dict[Scope, int]]:

@@ -59,9 +59,9 @@ def candidates(where: Scope | Owner, query: Query, only: SearchFilter, limit: in
     if not (yield from is_current()):
         yield from search.take(scanning.SCAN + rest, asked)
         return Found(search.rows, Counter())
+    unindexed: Counter[str] = Counter()
     for statement in (UNMARKED, CHANGED):
-        yield from search.take(statement + rest, asked)
-    unindexed = Counter(row[0] for row in search.rows)
+        unindexed += yield from search.take(statement + rest, asked)
     yield from search.take(MATCHING + rest, (Wanted([[word], *wanted_words(query)]), *asked))
     return Found(search.rows, unindexed)
 
@@ -72,22 +72,32 @@ class _Search:
     def __init__(self, query: Query, most: int) -> None:
         self._finder = Finder(query)
         self._most = most
-        self.rows: list[Any] = []
+        self._matching: list[Any] = []
+        self._unread: list[Any] = []
 
-    def take(self, statement: str, parameters: tuple[Any, ...]) -> Operation[None]:
-        """Add what a statement gives, newest first."""
+    @property
+    def rows(self) -> list[Any]:
+        """What was gathered, without most of what does not match."""
+        return [*self._matching, *self._unread]
+
+    def take(self, statement: str, parameters: tuple[Any, ...]) -> Operation[Counter[str]]:
+        """Add what a statement gives, newest first; tell how many messages of which session it gave."""
+        given: Counter[str] = Counter()
         offset = 0
         while True:
             page = yield statement, (*parameters, self._most, offset)
+            given.update(row[0] for row in page)
+            # Read only when there is more than one page: it takes time on the event loop, and ranking reads them too.
+            self._unread += page
             if len(page) < self._most:
-                self.rows += page
-                return
-            self.rows += filter(self._matches, page)
+                return given
+            self._matching += filter(self._matches, self._unread)
+            self._unread.clear()
             offset += self._most
             # What is older than the page may have to give way to what the next one brings.
             oldest = page[-1][3]
-            if sum(row[3] >= oldest and self._matches(row) for row in self.rows) >= self._most:
-                return
+            if sum(row[3] >= oldest for row in self._matching) >= self._most:
+                return given
 
     def _matches(self, row: Any) -> bool:
         return self._finder.find(scanning.candidate(row).text) is not None

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from leafward.core.errors import LeafwardError
-from leafward.stores.contracts import Appended, Durability, Weight
+from leafward.stores.contracts import Durability, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
 from leafward.stores.sql.operations import CLOCK, Many, Operation
+from leafward.stores.sql.statements import ENOUGH_ALONE
 
 T = TypeVar("T")
+
+LONGEST_IDLE_S = 240.0
+"""How long a connection is kept that nobody uses."""
 
 
 class Failure(Enum):
@@ -31,19 +39,30 @@ class Position(NamedTuple):
     session_no: int
     tree_no: int
     version: int
+    leaf: int
 
 
 class Placed(NamedTuple):
-    """What was appended, and where the next one stands."""
+    """Where the next append stands, and what the history has come to weigh, where that was asked for."""
 
-    appended: Appended
     next: Position
+    weight: Weight | None
 
 
-def placed(command: Append, position: Position, weight: Weight) -> Placed:
-    """Return what an append gives that went through."""
-    messages = [draft.message for draft in command.drafts]
-    return Placed(Appended(messages, len(messages), weight if command.weigh else None), position)
+class Planned(NamedTuple):
+    """An append to be made where this process appended last."""
+
+    position: Position
+    command: Append
+    fence: Fence | None
+
+    def placed(self, weight: Weight | None) -> Placed:
+        """Return what is so once it is made."""
+        before = self.position
+        return Placed(
+            Position(before.session_no, before.tree_no, before.version + 1, before.leaf + len(self.command.drafts)),
+            weight,
+        )
 
 
 class Server(ABC):
@@ -56,9 +75,68 @@ class Server(ABC):
     errors: tuple[type[Exception], ...]
     """What the driver raises; anything else comes from the operation, and goes to whoever asked for it."""
 
-    @abstractmethod
-    def connection(self) -> AbstractAsyncContextManager[Any]:
+    def __init__(self, most_connections: int, *, keeps: bool) -> None:
+        self._free = asyncio.Semaphore(most_connections)
+        self._keeps = keeps
+        self._idle: deque[tuple[float, Any]] = deque()
+        """Connections, and since when each is not used; the last one used is lent first."""
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Any]:
         """Lend a connection; one that is broken, or in a transaction still, is not lent again."""
+        async with self._free:
+            connection = await self._take()
+            try:
+                yield connection
+            except (asyncio.CancelledError, TimeoutError):
+                # It may be waiting for an answer that never comes.
+                self.abandon(connection)
+                raise
+            finally:
+                # The driver's pool takes a task and turns of the loop to take one back: a third of an append's time.
+                if self._keeps and self.is_usable(connection):
+                    self._idle.append((time.monotonic(), connection))
+                else:
+                    await self.release(connection)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether all connections are lent."""
+        return self._free.locked()
+
+    async def _take(self) -> Any:
+        # What lies between may have forgotten a connection that was silent for long, and would never tell.
+        longest = time.monotonic() - LONGEST_IDLE_S
+        while self._idle and self._idle[0][0] < longest:
+            self.abandon(self._idle[0][1])
+            await self.release(self._idle.popleft()[1])
+        while self._idle:
+            _, connection = self._idle.pop()
+            if self.is_usable(connection):
+                return connection
+            await self.release(connection)
+        return await self.acquire()
+
+    async def release_all(self) -> None:
+        """Give back to the pool what was kept."""
+        while self._idle:
+            await self.release(self._idle.pop()[1])
+
+    @abstractmethod
+    async def acquire(self) -> Any:
+        """Take a connection from the pool."""
+
+    @abstractmethod
+    async def release(self, connection: Any) -> None:
+        """Give a connection back to the pool, whatever became of it."""
+
+    @abstractmethod
+    def abandon(self, connection: Any) -> None:
+        """Cut a connection off."""
+
+    @abstractmethod
+    def is_usable(self, connection: Any) -> bool:
+        """Whether a connection is open, as far as is known, and in no transaction."""
 
     @abstractmethod
     async def begin(self, connection: Any, *, writing: bool) -> None:
@@ -79,12 +157,10 @@ class Server(ABC):
         """Run one statement many times, in as few round trips as the driver can."""
 
     @abstractmethod
-    async def append_at(
-        self, connection: Any, position: Position, command: Append, fence: Fence | None, at: int
-    ) -> Placed | None:
-        """Append where this process appended last, in one round trip and one transaction.
+    async def append_at(self, connection: Any, planned: Sequence[Planned], at: int) -> list[Placed | None]:
+        """Append to several sessions, all in one round trip and one transaction.
 
-        `None`, with nothing written, when the session was changed since, or the fence does not hold.
+        `None`, with nothing written to it, for a session that was changed since, or whose fence does not hold.
         """
 
     @abstractmethod
@@ -125,3 +201,14 @@ class Server(ABC):
                 statement, parameters = operation.send(rows)
         except StopIteration as stop:
             return stop.value
+
+    async def drive_alone(self, connection: Any, operation: Operation[T]) -> tuple[T] | None:
+        """Return what an operation finds by its first statement, a snapshot by itself; `None` if it needs more."""
+        try:
+            statement, parameters = next(operation)
+            if statement in ENOUGH_ALONE and not isinstance(parameters, Many):
+                operation.send(await self.execute(connection, statement, parameters, writing=False))
+        except StopIteration as stop:
+            return (stop.value,)
+        operation.close()
+        return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any
 
-from leafward.core.errors import ConfigurationError, StoreError
+from leafward.core.errors import ConfigurationError, CorruptStore, StoreError
 from leafward.core.text import analyzer_version
 from leafward.stores.servers import indexing
 from leafward.stores.servers.server import Server
@@ -13,6 +14,11 @@ from leafward.stores.sql import schema, tables
 
 DEFAULT_PREFIX = "leafward_"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+COLUMNS = """
+    SELECT table_name, column_name FROM information_schema.columns
+    WHERE table_schema = {schema} AND table_name LIKE ?"""
+ANY_META = "SELECT name FROM {p}meta LIMIT 1"
 
 COLLATIONS = """
     SELECT table_name, column_name, coalesce(collation_name, 'default') FROM information_schema.columns
@@ -30,20 +36,53 @@ def check_prefix(prefix: object) -> str:
 
 def check_pool(client: object, driver: str) -> None:
     """Raise when what was given instead of a pool of our own is none."""
-    if client is not None and not (hasattr(client, "acquire") and hasattr(client, "release")):
-        raise ConfigurationError(f"client= is a pool of {driver}'s, not {type(client).__name__}")
+    if client is not None and not isinstance(client, import_module(driver).Pool):
+        kind = type(client)
+        raise ConfigurationError(f"client= is a pool of {driver}'s, not a {kind.__module__}.{kind.__name__}")
+
+
+async def check_names(server: Server, connection: Any, prefix: str, *, has_meta: bool, database: str) -> None:
+    """Raise when a table that has a name of ours is somebody else's.
+
+    The meta table is the first that is made: without it, not even a migration that was killed has left another.
+    """
+    statement = COLUMNS.replace("{schema}", database)
+    columns: dict[str, set[str]] = {}
+    for table, column in await server.execute(connection, statement, (f"{prefix}%",), writing=False):
+        columns.setdefault(table, set()).add(column)
+    meta = f"{prefix}meta"
+    if meta in columns and columns[meta] != {"name", "value"}:
+        raise _foreign(server, meta)
+    for name in () if has_meta else tables.TABLES:
+        if f"{prefix}{name}" in columns:
+            raise _foreign(server, f"{prefix}{name}")
+
+
+def _foreign(server: Server, table: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the table {table} on {server.where} was not made by leafward: nothing was touched; "
+        "give another table_prefix=, or remove it"
+    )
 
 
 async def steps_done(server: Server, connection: Any, has_meta: bool) -> int:
     """Return how many steps of the schema the server has.
 
     Raises:
+        ConfigurationError: the meta table is somebody else's.
+        CorruptStore: what is noted is no number.
         StoreError: more than this leafward knows.
     """
     if not has_meta:
         return 0
+    meta = server.dialect.named("{p}meta")
     rows = await server.execute(connection, schema.GET_META, (schema.SCHEMA_VERSION,), writing=False)
-    done = int(rows[0][0]) if rows else 0
+    if not rows and await server.execute(connection, ANY_META, (), writing=False):
+        raise _foreign(server, meta)
+    version = rows[0][0] if rows else "0"
+    if not version.isdecimal():
+        raise CorruptStore(f"the table {meta} on {server.where}", f"says that the tables are at version {version!r}")
+    done = int(version)
     if done > len(tables.STEPS):
         raise StoreError(
             f"the tables on {server.where} were made by a newer leafward (they are at version {done}, "

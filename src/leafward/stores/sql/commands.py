@@ -66,6 +66,11 @@ class Append:
     def size(self) -> int:
         return sum(len(draft.body) for draft in self.drafts)
 
+    @property
+    def tokens(self) -> int:
+        """What it adds to the window."""
+        return sum(draft.tokens for draft in self.drafts)
+
     def operation(self, indexing: Indexing) -> Operation[Appended]:
         return writes.append(indexing, self.scope, self.drafts, self.parent, weigh=self.weigh)
 

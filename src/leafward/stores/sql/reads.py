@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from leafward.core import lanes
@@ -29,14 +30,13 @@ def version(scope: Scope) -> Operation[int]:
 
 
 def get(scope: Scope, message_id: str) -> Operation[Message | None]:
-    session = yield from find_session(scope)
-    rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, message_id))
-    return _message(*rows[0][1:]) if rows else None
+    rows = yield sql.FIND_IN_SESSION, (*scope_ids(scope), message_id)
+    return _message(*rows[0]) if rows else None
 
 
 def leaf(scope: Scope) -> Operation[Message | None]:
-    session = yield from find_session(scope)
-    return None if session is None else (yield from _message_at(session.leaf))
+    rows = yield sql.GET_LEAF, scope_ids(scope)
+    return _message(*rows[0]) if rows else None
 
 
 def parent(scope: Scope, message_id: str) -> Operation[Message | None]:
@@ -63,13 +63,15 @@ def leaves(scope: Scope) -> Operation[list[Message]]:
 
 
 def path(scope: Scope, leaf_id: str | None, raw: bool) -> Operation[list[Message]]:
+    stored = Message.stored
+    if leaf_id is None and (rows := (yield sql.READ_TRUNK, scope_ids(scope) * 2)):
+        return [stored(id, role, at, decode_body(body)) for id, role, at, body in rows]
     session, end = yield from _path_end(scope, leaf_id)
     messages: list[Message] = []
     if session is None:
         return messages
     if not raw and session.reclaimed:
         return [row.message for row in (yield from _read_visible(session, end))]
-    stored = Message.stored
     ranges = yield from walk(session, lanes.ranges(end))
     for segment in segments(ranges, [] if raw else (yield from outermost(session, ranges))):
         if segment.spans:
@@ -116,12 +118,14 @@ def _read_segments(
         else:
             page = sql.PAGE_UP if newest_first else sql.PAGE_DOWN
             rows = yield page, (segment.low, segment.high, limit - len(found))
-            for place, id, role, at, body, tokens in rows:
-                message = Message.stored(id, role, at, decode_body(body))
-                if place in notices:
-                    message = with_notices(message, notices[place])
-                found.append(_Visible(place, message, tokens, len(body)))
+            for row in starmap(_visible, rows):
+                noticed = notices.get(row.place)
+                found.append(row if noticed is None else row._replace(message=with_notices(row.message, noticed)))
     return found
+
+
+def _visible(place: int, id: str, role: str, at: int, body: bytes, tokens: int) -> _Visible:
+    return _Visible(place, Message.stored(id, role, at, decode_body(body)), tokens, len(body))
 
 
 def _summaries(segment: Segment, newest_first: bool) -> Operation[list[_Visible]]:
@@ -157,6 +161,10 @@ def path_page(
     scope: Scope, leaf_id: str | None, cursor: Cursor | None, newest_first: bool, limit: int
 ) -> Operation[PathPage]:
     if cursor is None:
+        if leaf_id is None and newest_first:
+            rows = yield sql.PAGE_TRUNK_UP, (*scope_ids(scope) * 3, limit)
+            if rows:
+                return _page([_visible(*row[:-1]) for row in rows], limit, leaf=rows[0][0], version=rows[0][-1])
         session, end = yield from _path_end(scope, leaf_id)
     else:
         session, end = (yield from find_session(scope)), cursor.leaf
@@ -173,11 +181,15 @@ def path_page(
         ordered = (yield from path_segments(session, end, as_of))[:: -1 if newest_first else 1]
         rest = (part for part in (_beyond(one, beyond, newest_first) for one in ordered) if part is not None)
         rows = yield from _read_segments(session, rest, newest_first=newest_first, limit=limit)
+    return _page(rows, limit, leaf=end, version=as_of)
+
+
+def _page(rows: list[_Visible], limit: int, *, leaf: int, version: int) -> PathPage:
     return PathPage(
         [row.message for row in rows],
         [row.tokens for row in rows],
         [row.size for row in rows],
-        Cursor(end, rows[-1].place, as_of) if len(rows) >= limit else None,
+        Cursor(leaf, rows[-1].place, version) if rows and len(rows) >= limit else None,
     )
 
 

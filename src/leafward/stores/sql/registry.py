@@ -109,17 +109,27 @@ def end(scope: Scope, reason: str) -> Operation[None]:
 
 def delete(scope: Scope) -> Operation[int | None]:
     """Remove a session; return the number of its tree, which like its shelves is then removed in slices, or `None`."""
+    session = yield from find_unleased(scope)
+    if session is None:
+        return None
+    yield from remove(session)
+    return session.tree_no
+
+
+def find_unleased(scope: Scope) -> Operation[SessionRow | None]:
+    """Return a session that is to be removed, after its lease, unless somebody holds that."""
     # First, as in a write behind a lease: who takes locks in one order does not get stuck.
     at = (yield STORE_CLOCK, ())[0][0]
     yield sql.DROP_LEASE, (*scope_ids(scope)[1:], at)
-    session = yield from find_session(scope)
-    if session is None:
-        return None
+    return (yield from find_session(scope))
+
+
+def remove(session: SessionRow) -> Operation[None]:
+    """Remove a session, and let go of its tree and its shelves."""
     yield from drop_context(session.owner_no, session.session_no)
     yield sql.DROP_CHANGES, (session.session_no,)
     yield sql.DROP_SESSION, (session.session_no,)
     yield sql.DISCARD_TREE, (session.tree_no,)
-    return session.tree_no
 
 
 def _info(row: Any) -> SessionInfo:

@@ -15,6 +15,7 @@ GET_VERSION = """
 
 GET_OWNER = "SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?"
 
+# Called otherwise only to be another text: a dialect knows by the text which statements hold the row they read.
 HOLD_OWNER = "SELECT owner_no AS held FROM {p}owner WHERE agent_id = ? AND user_id = ?"
 
 ADD_OWNER = "INSERT INTO {p}owner (agent_id, user_id) VALUES (?, ?) RETURNING owner_no"
@@ -92,6 +93,16 @@ FIND_MESSAGES = f"""
     SELECT place, id, role, created_at, CAST(body AS BLOB) FROM {{p}}message
     WHERE tree_no = ? AND id IN ({", ".join("?" * AT_ONCE)})"""
 
+FIND_IN_SESSION = """
+    SELECT m.id, m.role, m.created_at, CAST(m.body AS BLOB)
+    FROM {p}session s JOIN {p}message m ON m.tree_no = s.tree_no
+    WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?
+        AND m.id = ?"""
+
+GET_LEAF = """
+    SELECT m.id, m.role, m.created_at, CAST(m.body AS BLOB) FROM {p}session s JOIN {p}message m ON m.place = s.leaf
+    WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?"""
+
 GET_MESSAGE = "SELECT id, role, created_at, CAST(body AS BLOB) FROM {p}message WHERE place = ?"
 
 GET_BRANCH = "SELECT place, seq, id, role, created_at, CAST(body AS BLOB) FROM {p}message WHERE place = ?"
@@ -111,6 +122,23 @@ COUNT_PLACES = "SELECT count(*) FROM {p}message WHERE place BETWEEN ? AND ?"
 
 READ_RANGE = """
     SELECT id, role, created_at, CAST(body AS BLOB) FROM {p}message WHERE place BETWEEN ? AND ? ORDER BY place"""
+
+# The path of a session whose leaf is in a lane that branched from nothing, where nothing stands in for any message.
+# Its ends are asked for as single values: by a join, PostgreSQL would read everybody's messages beyond the first end.
+_TRUNK = """(
+    SELECT {} FROM {{p}}session s JOIN {{p}}lane l ON l.lane_no = s.leaf >> 32
+    WHERE s.owner_no = (SELECT owner_no FROM {{p}}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?
+        AND s.overlays = 0 AND s.reclaimed = 0 AND l.origin IS NULL
+)"""
+_ON_TRUNK = f"FROM {{p}}message WHERE place BETWEEN {_TRUNK.format('l.lane_no << 32')} AND {_TRUNK.format('s.leaf')}"
+
+READ_TRUNK = f"SELECT id, role, created_at, CAST(body AS BLOB) {_ON_TRUNK} ORDER BY place"
+"""Asks for the session twice."""
+
+PAGE_TRUNK_UP = f"""
+    SELECT place, id, role, created_at, CAST(body AS BLOB), tokens, {_TRUNK.format("s.version")} {_ON_TRUNK}
+    ORDER BY place DESC LIMIT ?"""
+"""Asks for the session three times; the first place is the leaf."""
 
 PAGE_UP = """
     SELECT place, id, role, created_at, CAST(body AS BLOB), tokens
@@ -364,3 +392,6 @@ MARK_REMOVED = "UPDATE {p}lane SET removed = ? WHERE lane_no = ?"
 
 LIST_ALL = """
     SELECT place, seq, id, role, created_at, CAST(body AS BLOB), tokens FROM {p}message WHERE tree_no = ?"""
+
+ENOUGH_ALONE = frozenset({GET_VERSION, FIND_IN_SESSION, GET_LEAF, READ_TRUNK, PAGE_TRUNK_UP})
+"""Statements that tell all that is asked for, or nearly always do."""

@@ -122,7 +122,7 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
     found: list[Any] = []
     for ids in _groups(list(dict.fromkeys(message_ids))):
         found += yield sql.FIND_MESSAGES, (session.tree_no, *ids)
-    # As often as they were asked for, and in that order.
+    # In the order in which they were asked for.
     rows = {row[1]: row for row in found}
     gone = {message_id: rows[message_id][0] for message_id in dict.fromkeys(message_ids) if message_id in rows}
     if gone:
