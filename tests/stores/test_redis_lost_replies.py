@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,23 @@ class TestAConnectionThatEnds(_BehindAProxy):
 
         assert proxy.struck
         assert await world.manager.get(number) is None
+
+    async def test_when_the_server_is_gone_before_it_can_be_looked_for_the_outcome_is_unknown(
+        self, world: World, proxy: Proxy, other: Store, store: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await world.begin()
+        number = str(world.number)
+
+        async def fail(wanted: object) -> None:
+            raise StoreError("the server is gone")
+
+        async with _others_first(monkeypatch, lambda: SessionManager(other).add_usage(number, 100, 0, 0)):
+            proxy.strike(Fault.LOSE_REPLY)
+            monkeypatch.setattr(store._server, "fetch", fail)
+            with pytest.raises(OutcomeUnknown, match="was not answered"):
+                await world.manager.add_usage(number, 7, 3, 0.5)
+
+        assert proxy.struck
 
     @pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
     async def test_under_the_writes_of_many_sessions_leaves_one_effect_of_each(

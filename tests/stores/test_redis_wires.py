@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
+from redis.asyncio import BlockingConnectionPool
 from redis.asyncio import Redis as Client
 from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as Gone
@@ -192,3 +193,35 @@ async def test_a_store_has_few_connections_however_many_sessions_are_written(pri
 
             # One of them asks.
             assert command(server.url, "CLIENT", "LIST").count(b"\n") <= calls.WIRES + 1
+
+
+async def test_when_who_reads_for_the_others_is_cancelled_another_goes_on(wire: Wire, client: Client) -> None:
+    key, _, first = await held_up(wire)
+    others = [begun(wire.call(("ECHO", b"%d" % n))) for n in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        await until(lambda: wire._going_on is not None and not wire._going_on.done())
+        assert wire._going_on is not None
+        wire._going_on.cancel()
+        await asyncio.wait({wire._going_on})
+
+    await client.rpush(key, "x")
+
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(*others) == [b"0", b"1", b"2"]
+
+
+async def test_a_pool_with_one_connection_is_enough(redis_url: str) -> None:
+    pool = BlockingConnectionPool.from_url(redis_url, max_connections=1)
+    async with (
+        Client(connection_pool=pool) as client,
+        asyncio.timeout(20),
+        open_store(redis_url, client=client, key_prefix=new_id()) as store,
+    ):
+        sessions = [Session(store, f"s{n}") for n in range(20)]
+        for _ in range(3):
+            await asyncio.gather(*(one.append_message(user("hi")) for one in sessions))
+        assert [len(await one.get_history()) for one in sessions] == [3] * 20
+    await pool.aclose()

@@ -86,7 +86,9 @@ class _Call:
             except GONE as gone:
                 error, self._in_doubt = gone, self._in_doubt or (self._changes and not _was_refused(gone))
             except redis.RedisError as refused:
-                raise explain(refused, where) from refused
+                # The first try may have been done all the same.
+                unknown = OutcomeUnknown(where, unanswered=True)
+                raise unknown if self._in_doubt else explain(refused, where) from refused
             self._under_way = None
             # Not since the call began: the first silence alone may last as long as our patience.
             self._failing_since = min(self._failing_since, time.monotonic())
@@ -110,7 +112,10 @@ class Calls:
         self.client = client
         self.where = where
         self._closing = closing
-        self._wires = [] if isinstance(client, RedisCluster) else [Wire(client.connection_pool) for _ in range(WIRES)]
+        self._wires: list[Wire] = []
+        if not isinstance(client, RedisCluster):
+            pool = client.connection_pool
+            self._wires = [Wire(pool) for _ in range(min(WIRES, pool.max_connections))]
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._running = _Running()
 

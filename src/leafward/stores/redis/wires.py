@@ -101,11 +101,7 @@ class Wire:
             if self._connection is not None:
                 await self._exchange()
         finally:
-            # After a cancellation as well.
-            if self._under_way or self._next:
-                self._going_on = asyncio.create_task(self._go_on())
-            else:
-                self.is_idle = True
+            self._leave()
 
     async def _go_on(self) -> None:
         try:
@@ -114,6 +110,13 @@ class Wire:
                 # Those who have their replies may have more to ask, which is then sent together.
                 await asyncio.sleep(0)
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave what is left to another, after a cancellation as well."""
+        if self._under_way or self._next:
+            self._going_on = asyncio.create_task(self._go_on())
+        else:
             self.is_idle = True
 
     async def _exchange(self) -> None:
@@ -138,6 +141,10 @@ class Wire:
                     if self._under_way:
                         limit.reschedule(loop.time() + SILENCE_S)
         except Exception as error:  # noqa: BLE001  (told to those who wait)
+            if not self._sent:
+                # There is no connection for those that wait either.
+                self._under_way.extend(self._next)
+                self._next.clear()
             _fail(self._under_way, error, sent=self._sent)
             self._under_way.clear()
             await self._disconnect()
@@ -161,7 +168,7 @@ class Wire:
 
     async def close(self) -> None:
         """Give the connection back when the calls have ended."""
-        if self._going_on is not None:
+        while self._going_on is not None and not self._going_on.done():
             await asyncio.wait((self._going_on,))
         if self._connection is not None:
             await self._pool.release(self._connection)
@@ -181,10 +188,10 @@ def _fail(calls: Iterable[Pending], error: Exception, *, sent: bool) -> None:
     if isinstance(error, TimeoutError):
         error = redis.TimeoutError(f"no reply in {SILENCE_S:g} s")
     for number, call in enumerate(calls):
-        if not isinstance(error, GONE):
+        if sent and number:
+            # What became of the first need not go for those after it.
+            call.fail(redis.ConnectionError("the connection ended before the reply"))
+        elif sent or not isinstance(error, GONE):
             call.fail(error)
-        elif not sent:
-            call.fail(Unsent(error))
         else:
-            # What the server said to the first need not go for those after it.
-            call.fail(redis.ConnectionError("the connection ended before the reply") if number else error)
+            call.fail(Unsent(error))

@@ -180,9 +180,13 @@ async def _was_done(server: Server, writes: list[Write]) -> bool:
     """
     for written in writes:
         if written.batch:
-            tail = (await server.fetch([(written.journal, written.expected)]))[0]
+            unknown = OutcomeUnknown(f"session {written.journal.session_id!r}", unanswered=True)
+            try:
+                tail = (await server.fetch([(written.journal, written.expected)]))[0]
+            except StoreError as error:
+                raise unknown from error
             if tail.foreign or tail.mark == NOTHING:
-                raise OutcomeUnknown(f"session {written.journal.session_id!r}", unanswered=True)
+                raise unknown
             return bool(tail.batches) and tail.batches[0] == written.batch
     return False
 
@@ -207,7 +211,8 @@ def _tip(replica: Replica, command: Command[Any]) -> Tip | None:
         return None
     if command.parent is not LATEST_LEAF or not command.drafts or replica.marks[replica.own] == NOTHING:
         return None
-    if replica.knows([draft.message.id for draft in command.drafts]):
+    ids = [draft.message.id for draft in command.drafts]
+    if len(set(ids)) < len(ids) or replica.knows(ids):
         return None
     if replica.tip is None:
         replica.tip = replica.run(_find_tip(replica.scope))
