@@ -7,12 +7,14 @@ LeafwardError
 │   └── BlockNotFound
 ├── Conflict                          another writer was first
 │   ├── SessionExists
+│   ├── StaleState                    another process saved this slot first
 │   ├── LeaseLost                     another holder came; what it wrote is not overwritten
 │   └── LeaseBusy                     it was not one's turn in the time one would wait
 ├── InvalidId (ValueError)            an id that could not be kept apart from others
 ├── ConfigurationError (ValueError)   a store, URL or handle that was set up wrongly
 ├── ContextError (ValueError)         a context block that cannot be read or written so
 ├── MessageTooLarge (ValueError)
+├── StateDecodeError                  a stored state is not what its format says
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
     ├── OutcomeUnknown                written or not; repeating the call settles it
@@ -89,6 +91,20 @@ class LeaseBusy(Conflict):
         super().__init__(f"the lease of session {session_id!r} did not come free in time: wait longer, or try later")
 
 
+class StaleState(Conflict):
+    """A state was saved by someone else since it was read: nothing was written; read it again, then redo the change."""
+
+    def __init__(self, user_id: str | None, session_id: str, name: str, expected: int) -> None:
+        self.user_id = user_id
+        self.session_id = session_id
+        self.name = name
+        self.expected = expected
+        super().__init__(
+            f"{_slot(user_id, session_id, name)} is no longer at version {expected}: nothing was written; "
+            "read it again and redo the change"
+        )
+
+
 class InvalidId(LeafwardError, ValueError):
     """An id that is refused, with the reason."""
 
@@ -118,6 +134,20 @@ class MessageTooLarge(LeafwardError, ValueError):
             f"message {message_id!r} is {size:,} bytes of JSON, the store takes {limit:,}: "
             "keep large data elsewhere and refer to it, or open the store with a larger max_message_bytes"
         )
+
+
+class StateDecodeError(LeafwardError):
+    """A stored state is not what its format says; the text names the place, and nothing was changed.
+
+    A state that was read by itself, outside a store, has no user, session or name.
+    """
+
+    def __init__(self, user_id: str | None, session_id: str | None, name: str | None, reason: str) -> None:
+        self.user_id = user_id
+        self.session_id = session_id
+        self.name = name
+        self.reason = reason
+        super().__init__(f"{_slot(user_id, session_id, name)} cannot be read: {reason}")
 
 
 class StoreError(LeafwardError):
@@ -156,3 +186,12 @@ class CorruptStore(StoreError):
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
         super().__init__(f"{where} {reason}; it was left as it is: give another path or restore a backup")
+
+
+def _slot(user_id: str | None, session_id: str | None, name: str | None) -> str:
+    """Say which state is meant; one without a session stands by itself."""
+    state = "the state" if name is None else f"the state {name!r}"
+    if session_id is None:
+        return state
+    whose = "the anonymous user" if user_id is None else f"user {user_id!r}"
+    return f"{state} of session {session_id!r} of {whose}"

@@ -1,0 +1,199 @@
+"""What an agent knows of one session between two calls, as AgentScope for Java stores it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from leafward.core.agent_contexts import (
+    PermissionContext,
+    PlanModeContext,
+    TasksContext,
+    ToolContext,
+    hex_id,
+    with_extra,
+)
+from leafward.core.agent_messages import read_messages, write_messages
+from leafward.core.errors import StateDecodeError
+from leafward.core.fields import Fields, refuse
+from leafward.core.json import DecodeError, Plain, decode, encode_text
+from leafward.core.message import Message
+
+_KEYS = (
+    "session_id",
+    "user_id",
+    "summary",
+    "context",
+    "reply_id",
+    "cur_iter",
+    "shutdown_interrupted",
+    "permission_context",
+    "tool_context",
+    "tasks_context",
+    "plan_mode_context",
+)
+
+
+class InterruptControl:
+    """Tells a running call to stop at its next safe point; it lives in this process and is never stored."""
+
+    __slots__ = ("_interrupted",)
+
+    def __init__(self) -> None:
+        self._interrupted = False
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interrupted
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+
+    def clear(self) -> None:
+        self._interrupted = False
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentState:
+    """The state of one session, compared by what is stored of it.
+
+    `extra` holds the top-level fields that this library does not know; they are written after the others.
+    """
+
+    session_id: str = field(default_factory=hex_id)
+    user_id: str | None = None
+    summary: str = ""
+    context: list[Message] = field(default_factory=list[Message])
+    reply_id: str = field(default_factory=hex_id)
+    cur_iter: int = 0
+    shutdown_interrupted: bool = False
+    permission_context: PermissionContext = field(default_factory=PermissionContext)
+    tool_context: ToolContext = field(default_factory=ToolContext)
+    tasks_context: TasksContext = field(default_factory=TasksContext)
+    plan_mode_context: PlanModeContext = field(default_factory=PlanModeContext)
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    interrupt_control: InterruptControl = field(default_factory=InterruptControl, compare=False, repr=False)
+
+    def to_json(self) -> str:
+        """Return the state as AgentScope's JSON, every key written, without spaces: layout means nothing to a reader,
+        and a state is stored at every step.
+
+        Lone surrogates become U+FFFD.
+
+        Raises:
+            ValueError: the state holds what its format cannot; the text names the place.
+        """
+        try:
+            rest = Plain().copy(self._written([]))
+            # What cannot be read again must not be stored.
+            read_back = _read(Fields(rest, ""))._written([])
+        except StateDecodeError as error:
+            raise ValueError(f"this state cannot be written: {error.reason}") from error
+        if read_back != rest:
+            raise ValueError(f"this state cannot be written: {_difference(rest, read_back)} is not as its type says")
+        return encode_text({**rest, "context": write_messages(self.context)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> AgentState:
+        """Read a state that AgentScope for Java or `to_json` wrote; `{}` is a fresh one.
+
+        Raises:
+            StateDecodeError: the text is not such a document; the reason names the place.
+        """
+        fields = Fields(_decoded(text), "")
+        try:
+            # Messages see to themselves; of the rest, what could not be written again is refused now.
+            Plain().copy(fields.others("context"))
+        except ValueError as error:
+            refuse("", f"holds what cannot be kept: {error}")
+        return _read(fields)
+
+    def _written(self, context: list[dict[str, Any]]) -> dict[str, Any]:
+        own = {
+            "session_id": self.session_id,
+            "user_id": self.user_id,
+            "summary": self.summary,
+            "context": context,
+            "reply_id": self.reply_id,
+            "cur_iter": self.cur_iter,
+            "shutdown_interrupted": self.shutdown_interrupted,
+            "permission_context": self.permission_context.write(),
+            "tool_context": self.tool_context.write(),
+            "tasks_context": self.tasks_context.write(),
+            "plan_mode_context": self.plan_mode_context.write(),
+        }
+        return with_extra(own, self.extra)
+
+
+def from_legacy(
+    messages: Iterable[Message | Mapping[str, Any]],
+    active_groups: Iterable[str] | None,
+    *,
+    session_id: str,
+    user_id: str | None,
+) -> AgentState:
+    """Return the state that a 1.x session's `memory_messages` and `toolkit_activeGroups` amount to.
+
+    `active_groups` is `None` where that key is missing; no group is active in either case, and who has groups of its
+    own to start with sets them then, and only then.
+
+    Raises:
+        StateDecodeError: one of the messages is not a `Msg`.
+    """
+    items: list[tuple[object, str]] = [(item, f"memory_messages[{index}]") for index, item in enumerate(messages)]
+    return AgentState(
+        session_id=session_id,
+        user_id=user_id,
+        context=read_messages(items, roles=False),
+        tool_context=ToolContext(activated_groups=list(active_groups or ())),
+    )
+
+
+def _read(fields: Fields) -> AgentState:
+    session_id, reply_id = fields.text("session_id"), fields.text("reply_id")
+    return AgentState(
+        session_id=hex_id() if session_id is None else session_id,
+        user_id=fields.text("user_id"),
+        summary=fields.text("summary") or "",
+        context=read_messages(list(fields.items("context"))),
+        reply_id=hex_id() if reply_id is None else reply_id,
+        cur_iter=fields.integer("cur_iter", 0),
+        shutdown_interrupted=fields.flag("shutdown_interrupted"),
+        permission_context=PermissionContext.read(fields.object("permission_context")),
+        tool_context=ToolContext.read(fields.object("tool_context")),
+        tasks_context=TasksContext.read(fields.object("tasks_context")),
+        plan_mode_context=PlanModeContext.read(fields.object("plan_mode_context")),
+        extra=fields.others(*_KEYS),
+    )
+
+
+def _difference(written: dict[str, Any], read: dict[str, Any]) -> str:
+    return next(key for key in written if written[key] != read.get(key))
+
+
+def _decoded(text: str | bytes) -> object:
+    try:
+        if isinstance(text, str):
+            text = Plain().text(text)
+        return decode(text)
+    except DecodeError as error:
+        return _mended(text, error)
+    except RecursionError:
+        refuse("", "is nested too deeply")
+
+
+def _mended(text: str | bytes, error: DecodeError) -> object:
+    """Read a document again whose text may hold escaped halves of surrogate pairs, which become U+FFFD."""
+    try:
+        plain = text if isinstance(text, str) else text.decode()
+        if "\\ud" not in plain.lower():
+            refuse("", f"is not JSON: {error}")
+        return Plain().copy(json.loads(plain, parse_constant=_no_constant))
+    except (ValueError, RecursionError):
+        refuse("", f"is not JSON: {error}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
