@@ -855,6 +855,7 @@ class BlockingLeases:
 
         Raises:
             LeaseBusy: it was not one's turn within `wait` seconds.
+            StoreError: the store failed, or did not answer within `wait` seconds and one more.
             InvalidId: one of the ids is refused.
             ConfigurationError: `ttl` or `wait` is no length of time.
         """
