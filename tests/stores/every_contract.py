@@ -18,7 +18,7 @@ from leafward.testing import (
 )
 
 
-class EveryContract(
+class EveryVolatileContract(
     MessageContract,
     TreeContract,
     SearchContract,
@@ -28,8 +28,9 @@ class EveryContract(
     ScopeContract,
     RegistryContract,
     StoreContract,
-    LeaseContract,
-    DurableContextContract,
-    DurableContract,
 ):
+    """Every promise that holds for as long as a store is open; a subclass gives the fixture `store`."""
+
+
+class EveryContract(EveryVolatileContract, LeaseContract, DurableContextContract, DurableContract):
     """Every promise; a subclass gives the fixtures `store` and `reopen`."""

@@ -13,7 +13,7 @@ import pytest
 from leafward import Session, StoreError, user
 from leafward.core.ids import Scope
 from leafward.stores.entries import Shelf
-from leafward.stores.files import writing
+from leafward.stores.files import FileStore, writing
 from leafward.stores.files.folder import Folder, Parts
 from tests.stores import canaries
 from tests.stores.canaries import CANARIES, VICTIMS
@@ -114,14 +114,19 @@ async def test_what_a_failed_commit_takes_back_is_not_removed_with_an_erasure(
         assert (len(await texts(store)), len(await texts(store, "other"))) == (4, 4)
 
 
+async def keep_three_torn_tails(store: FileStore, path: Path) -> None:
+    """Have three files kept beside a journal."""
+    for n in range(3):
+        with path.open("ab") as file:
+            file.write(b"torn %d" % n)
+        assert len(await texts(store)) == 4
+
+
 async def test_deleting_a_session_does_not_look_at_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as store:
         await fill(store)
         path = journal(tmp_path)
-        for n in range(3):
-            with path.open("ab") as file:
-                file.write(b"torn %d" % n)
-            assert len(await texts(store)) == 4
+        await keep_three_torn_tails(store, path)
         assert len(list(path.parent.iterdir())) == 4
         looked: list[Parts] = []
         with monkeypatch.context() as patch:
@@ -136,10 +141,7 @@ async def test_an_erasure_also_finds_what_is_kept_behind_a_gap(tmp_path: Path) -
     async with opened(tmp_path) as store:
         await fill(store)
         path = journal(tmp_path)
-        for n in range(3):
-            with path.open("ab") as file:
-                file.write(b"torn %d" % n)
-            assert len(await texts(store)) == 4
+        await keep_three_torn_tails(store, path)
         path.with_name(f"{path.name}.torn-2").unlink()
 
         assert (await store.registry.erase(Scope.of("s"))).erased

@@ -10,32 +10,12 @@ import pytest
 
 from leafward import open_store
 from leafward.stores import Store
-from leafward.testing import (
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    LeaseContract,
-    MessageContract,
-    RegistryContract,
-    ScopeContract,
-    SearchContract,
-    StoreContract,
-    TreeContract,
-)
+from leafward.testing import LeaseContract
 from leafward.testing.durable import Reopen
+from tests.stores.every_contract import EveryVolatileContract
 
 
-class TestMemory(
-    MessageContract,
-    TreeContract,
-    SearchContract,
-    ChangeContract,
-    CompactionContract,
-    ContextContract,
-    ScopeContract,
-    RegistryContract,
-    StoreContract,
-):
+class TestMemory(EveryVolatileContract):
     @pytest.fixture
     async def store(self) -> AsyncGenerator[Store]:
         async with open_store("memory://") as store:

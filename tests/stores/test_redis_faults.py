@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
@@ -15,8 +14,7 @@ from leafward.stores.redis import calls
 from leafward.stores.redis.opening import RedisStore
 from tests.servers.redis import Redis
 from tests.servers.redis_sentinel import RedisSentinel
-from tests.stores import redis_appender
-from tests.stores.redis_store import command, forget
+from tests.stores.redis_store import command, forget, run_appenders
 
 PrivateRedis = Callable[..., Redis]
 SHARED = "leafward:{anonymous}:agent:default:shared"
@@ -242,14 +240,7 @@ class TestAJournalThatOutgrowsItsSession:
 class TestManyWriters:
     async def test_two_processes_of_four_tasks_each_write_one_unbroken_chain(self, redis_url: str) -> None:
         prefix = f"{new_id()}:"
-        children = [await _appender(redis_url, prefix, name) for name in ("a", "b")]
-        for child in children:
-            assert child.stdout is not None
-            assert await child.stdout.readline() == b"ready\n"
-        for child in children:
-            assert child.stdin is not None
-            child.stdin.write(b"go\n")
-        assert [await child.wait() for child in children] == [0, 0]
+        await run_appenders(redis_url, prefix, ["a", "b"], tasks=4, each=25)
 
         async with open_store(redis_url, key_prefix=prefix) as store:
             session = Session(store, "s")
@@ -261,14 +252,6 @@ class TestManyWriters:
                 assert [id for id in ids if id.startswith(one)] == [f"{one}{n}" for n in range(25)]
             assert {id[0] for id in ids[:100]} == {"a", "b"}, "both wrote at the same time"
         forget(redis_url, prefix)
-
-
-async def _appender(url: str, prefix: str, name: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, str(redis_appender.__file__), url, prefix, name, "4", "25"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
 
 
 class TestMemory:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +16,7 @@ from leafward.stores.redis.opening import RedisStore
 from leafward.stores.redis.server import TURN_MS, RedisServer
 from leafward.stores.replicated.journals import Journal, Mark, Outcome, Write
 from tests.servers.redis import Redis
-from tests.stores import redis_appender
-from tests.stores.redis_store import command
+from tests.stores.redis_store import command, run_appenders
 
 PrivateRedis = Callable[..., Redis]
 TURN = "leafward:{anonymous}:agent:default:mark:s:turn"
@@ -88,14 +85,7 @@ class TestATurn:
 async def test_processes_that_append_to_one_session_get_fair_shares(private_redis: PrivateRedis) -> None:
     with private_redis() as server:
         names = [f"p{n}" for n in range(PROCESSES)]
-        started = [await _appender(server.url, name) for name in names]
-        for child in started:
-            assert child.stdout is not None
-            assert await child.stdout.readline() == b"ready\n"
-        for child in started:
-            assert child.stdin is not None
-            child.stdin.write(b"go\n")
-        assert [await child.wait() for child in started] == [0] * PROCESSES
+        await run_appenders(server.url, "leafward:", names, tasks=1, each=EACH)
 
         async with open_store(server.url) as store:
             order = [one.id.split(".")[0] for one in await Session(store, "s").get_history()]
@@ -105,14 +95,6 @@ async def test_processes_that_append_to_one_session_get_fair_shares(private_redi
     shares = Counter(together)
     assert len(together) >= EACH
     assert min(shares[name] for name in names) >= len(together) / PROCESSES / 4
-
-
-async def _appender(url: str, name: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, str(redis_appender.__file__), url, "leafward:", name, "1", str(EACH)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
 
 
 async def test_a_user_who_may_use_what_is_documented_can_do_everything(private_redis: PrivateRedis) -> None:
