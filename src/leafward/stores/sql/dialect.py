@@ -172,17 +172,12 @@ class Postgres(Dialect):
         mark = self._MARK.encode()
         return isinstance(first, bytes) and any(mark in value for value in column if value is not None)
 
-    def _is_encoded(self, value: Any) -> bool:
-        return (isinstance(value, str) and self._MARK in value) or (
-            isinstance(value, bytes) and self._MARK.encode() in value
-        )
-
     def _decode_text(self, value: Any) -> Any:
-        if not self._is_encoded(value):
-            return value
         if isinstance(value, bytes):
             return self._decode_text(value.decode()).encode()
-        return value.replace(self._MARK + "0", "\0").replace(self._MARK + "1", self._MARK)
+        if isinstance(value, str):
+            return value.replace(self._MARK + "0", "\0").replace(self._MARK + "1", self._MARK)
+        return value
 
 
 class MySQL(Dialect):
