@@ -20,7 +20,7 @@ from leafward.stores.servers.server import Planned, Position
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.commands import Append
 from leafward.testing.durable import PATIENCE
-from tests.stores.both_servers import BehindAProxy, Kind, OnBothServers
+from tests.stores.both_servers import BehindAProxy, Kind, OnBothServers, OnPrivateServers
 from tests.stores.proxy import Fault, Proxy
 from tests.stores.server_store import PREFIX
 
@@ -228,7 +228,7 @@ class TestOneAmongMany(OnBothServers):
         await asyncio.gather(*(one.append_message(user("third")) for one in sessions))
 
 
-class TestConnections(OnBothServers):
+class TestConnections(OnPrivateServers):
     async def test_that_the_server_ended_while_they_were_idle_are_not_tried_one_by_one(
         self, store: ServerStore, kind: Kind, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

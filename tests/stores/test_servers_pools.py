@@ -12,7 +12,7 @@ import pytest
 from leafward import ConfigurationError, MessageNotFound, Session, SessionManager, open_store, user
 from leafward.stores.servers.mysql import MOST_CONNECTIONS
 from leafward.stores.servers.store import ServerStore
-from tests.stores.both_servers import KINDS, Kind, OnBothServers, opened
+from tests.stores.both_servers import KINDS, Kind, OnBothServers, OnPrivateServers, opened
 from tests.stores.server_store import PREFIX, emptied
 
 ISOLATION = {"postgres": "SHOW transaction_isolation", "mysql": "SELECT @@session.tx_isolation"}
@@ -114,7 +114,7 @@ async def test_a_pool_of_mysql_may_have_other_cursors(mysql_url: str) -> None:
     await close(pool)
 
 
-class TestAPoolOfOurs(OnBothServers):
+class TestAPoolOfOurs(OnPrivateServers):
     async def test_takes_no_more_connections_than_it_may(self, kind: Kind, store: ServerStore, url: str) -> None:
         session = Session(store, "s")
         await session.append_message(user("hi"))

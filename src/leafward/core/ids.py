@@ -75,8 +75,9 @@ class Scope:
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
 _RANDOM_BITS = 78
-_ID_LENGTH = 26
 
 
 class _Moments:
@@ -98,4 +99,4 @@ _moments = _Moments()
 def new_id() -> str:
     """Return a fresh id of 26 letters and digits: 52 bits of time, 78 of chance."""
     number = _moments.next() << _RANDOM_BITS | int.from_bytes(os.urandom(10), "big") >> 2
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (_ID_LENGTH - 1), -1, -5))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])

@@ -243,9 +243,8 @@ class Conversation(ABC):
     async def _append(self, given: list[MessageLike], parent_id: ParentId) -> list[Message]:
         storage = self._use()
         drafts = [self._draft(message) for message in given]
-        for message_id, times in Counter(draft.message.id for draft in drafts).items():
-            if times > 1:
-                raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
+        if len(drafts) > 1:
+            _refuse_twins(drafts)
         try:
             appended = await storage.append(self._scope, drafts, _parent(parent_id), weigh=self._weighs())
         except MessageNotFound:
@@ -275,6 +274,12 @@ def check_size(message: Message, body: bytes, largest: int) -> None:
     size = wire_size(message.id, message.role, len(body))
     if size > largest:
         raise MessageTooLarge(message.id, size=size, limit=largest)
+
+
+def _refuse_twins(drafts: list[Draft]) -> None:
+    for message_id, times in Counter(draft.message.id for draft in drafts).items():
+        if times > 1:
+            raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
 
 
 def known_id(message_id: str) -> str:
