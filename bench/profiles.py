@@ -21,6 +21,7 @@ class Backends:
     owned: int = 20
     owned_each: int = 1_000
     handovers: int = 9
+    lists: tuple[int, ...] = (10, 10_000)
 
 
 @dataclass(frozen=True)
@@ -131,5 +132,6 @@ QUICK = Profile(
         owned=4,
         owned_each=250,
         handovers=3,
+        lists=(10, 1_000),
     ),
 )

@@ -72,6 +72,29 @@ def _on_server(kind: str) -> tuple[Target, ...]:
     )
 
 
+def _of_states(kind: str) -> tuple[Target, ...]:
+    return (
+        Target(
+            kind, "ours: save a state of 100 KB at most 2x the driver", f"{kind} state save ratio", _at_most(2), times
+        ),
+        Target(kind, "ours: get it at most 1.5x the driver", f"{kind} state get ratio", _at_most(1.5), times),
+        Target(
+            kind,
+            "ours: a list with one more item at most 2x reading, encoding, comparing and one row by the driver",
+            f"{kind} list ratio",
+            _at_most(2),
+            times,
+        ),
+        Target(
+            kind,
+            "one more item sends the bytes to a long list that it sends to a short one, but for their numbers",
+            f"{kind} list bytes",
+            _at_most(64),
+            _plain(" more"),
+        ),
+    )
+
+
 TARGETS = (
     Target("W1", "must: append at most 1.6x raw", "append ratio", _at_most(1.6), times),
     Target("W1", "aim: append at most 1.3x raw", "append ratio", _at_most(1.3), times),
@@ -187,6 +210,7 @@ TARGETS = (
     Target("W10", "an erasure holds no append longer than 1 s", "erase longest s", _at_most(1), _plain(" s")),
     Target("W10", "and leaves nothing in the store's files", "erase left", _at_most(0), _plain("")),
     *(target for kind in ("postgresql", "mysql", "redis") for target in _on_server(kind)),
+    *(target for kind in ("postgresql", "mysql", "redis", "file", "sqlite", "memory") for target in _of_states(kind)),
     Target("1M", "append at most 1.6x raw in the large store", "million append ratio", _at_most(1.6), times),
     Target("1M", f"append at most {EVEN}x of the small store's", "million W1 over small", _at_most(EVEN), times),
     Target(

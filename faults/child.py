@@ -37,7 +37,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         if not name.startswith("--"):
             import_module(name)
-    from faults import cancel, contention, disk_full, fencing, writer
+    from faults import cancel, contention, disk_full, fencing, states, writer
     from faults.worker import error_line
 
     jobs = {
@@ -47,6 +47,7 @@ def main() -> None:
         "fill": disk_full.fill,
         "cancel": cancel.cancel_many,
         "hold": fencing.hold_and_write,
+        "save": states.save_until_killed,
     }
     job = _read_job()
     if job is not None:

@@ -20,6 +20,8 @@ PROMISES: Mapping[str, str] = {
     "one of a larger token, and each write of a stale holder is refused with `LeaseLost`.",
     "cancel": "A cancelled append is stored or absent, and that is settled when the error arrives; one that returned "
     "is stored; the next call works.",
+    "states": "After SIGKILL of who saves a list of states there is the acknowledged list, or the one that was being "
+    "saved, and never a mixture; so is a value saved beside it.",
     "disk full": "A full disk is reported as `StorageFull`, nothing acknowledged is lost, nothing refused is stored, "
     "and the same store goes on once there is room.",
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults import cancel, contention, disk_full, fencing, kill, replies
+from faults import cancel, contention, disk_full, fencing, kill, replies, states
 from faults.backends import BACKENDS, ON_DISK, PERSISTENT, SERVERS, Backend, open_backend
 from faults.outcome import Outcome
 from faults.report import render
@@ -67,6 +67,12 @@ SCENARIOS: Mapping[str, Scenario] = {
         1500,
         "appends that are cancelled",
         lambda backend, times, seed, say: cancel.run(backend, cancels=times, seed=seed, progress=say),
+    ),
+    "states": Scenario(
+        PERSISTENT,
+        250,
+        "how often who saves lists of states is killed",
+        lambda backend, times, seed, say: states.run(backend, kills=times, seed=seed, progress=say),
     ),
     "disks": Scenario(
         ON_DISK,

@@ -189,21 +189,27 @@ class StubWriter:
         )
 
     def members(self, cls: type) -> Iterator[tuple[str, ast.stmt]]:
-        """Yield what a class of ours offers, its own members before inherited ones."""
+        """Yield what a class of ours offers, its own members before inherited ones that it does not override."""
+        seen: set[str] = set()
         for base in cls.__mro__:
             if base.__module__.partition(".")[0] != "leafward" or base.__module__ == "leafward.portal.mirror":
                 continue
-            nodes = class_tree(base).body
-            overloaded = {one.name for one in nodes if isinstance(one, ast.FunctionDef) and has(one, "overload")}
-            for node in nodes:
-                if isinstance(node, Function):
-                    name = ENTRY.get(node.name, node.name)
-                    if is_offered(name) and not is_setter(node) and (name not in overloaded or has(node, "overload")):
-                        yield name, self.function(node, base.__module__)
-                elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                    name = node.target.id
-                    if is_offered(name):
-                        yield name, self.field(name, node.annotation, base.__module__)
+            mine = list(self.own_members(base))
+            yield from ((name, node) for name, node in mine if name not in seen)
+            seen |= {name for name, _ in mine}
+
+    def own_members(self, base: type) -> Iterator[tuple[str, ast.stmt]]:
+        nodes = class_tree(base).body
+        overloaded = {one.name for one in nodes if isinstance(one, Function) and has(one, "overload")}
+        for node in nodes:
+            if isinstance(node, Function):
+                name = ENTRY.get(node.name, node.name)
+                if is_offered(name) and not is_setter(node) and (name not in overloaded or has(node, "overload")):
+                    yield name, self.function(node, base.__module__)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+                if is_offered(name):
+                    yield name, self.field(name, node.annotation, base.__module__)
 
     def field(self, name: str, kind: ast.expr, module: str) -> ast.stmt:
         node = ast.parse(f"@property\ndef {name}(self): ...").body[0]

@@ -9,7 +9,7 @@ from ours import Leafward
 
 from backends.limits import Backend
 from leafward import Message, open_store
-from leafward.stores import Lease
+from leafward.stores import Lease, StateStore
 
 # Opening the first store loads these; that belongs to importing, which is measured apart.
 _LOADED = {
@@ -33,6 +33,10 @@ class Anywhere(Leafward, Backend):
     async def open(self, path: str) -> None:
         urls = {"file": f"file:///{path}/journals", "sqlite": f"sqlite:///{path}/leafward.db", "memory": "memory://"}
         self._store: Any = await open_store(urls.get(self._kind, path))
+
+    @property
+    def states(self) -> StateStore:
+        return self._store.states
 
     async def settle(self) -> None:
         # Redis and memory have nothing to do in the background.

@@ -10,13 +10,16 @@ import gc
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
+import msgspec
 from driver import Bench, Reply, answer, serve
 
 from backends.anywhere import Anywhere
 from backends.limits import LIMITS, Backend
 from backends.proxy import Proxy
+from backends.states import STATE_LIMITS, item, save_list, value
 
 OURS, LIMIT = "leafward", "limit"
 BEHIND, PLAIN = "behind a lease", "plain"
@@ -37,6 +40,8 @@ class Duel:
         self._benches = {name: Bench(backend) for name, backend in self._backends.items()}
         self._order = list(self._backends)
         self._lease: Any = None
+        self._limits: list[Backend] = []
+        """What else is open."""
 
     async def do_open(self, path: str) -> Reply:
         self._path = path
@@ -55,7 +60,7 @@ class Duel:
         return await self._benches[OURS].do_settle()
 
     async def do_close(self) -> Reply:
-        for backend in self._backends.values():
+        for backend in (*self._backends.values(), *self._limits):
             await backend.close()
         return {}
 
@@ -158,6 +163,84 @@ class Duel:
                 trips[name] = await _trips(proxy, lambda one=one: store.history(one))
             await store.close()
         return {"trips": trips, "cold": cold}
+
+    # States.
+
+    async def do_states(self, sizes: list[int]) -> Reply:
+        """Make a value, and lists of these sizes, in the store and by the driver."""
+        self._limit: Any = STATE_LIMITS[self._kind]()
+        self._limits.append(self._limit)
+        await self._limit.open(self._path)
+        await self._limit.make_states()
+        self._lists = {size: [item(number) for number in range(size)] for size in sizes}
+        for size, items in self._lists.items():
+            await self._ours.states.save_list(f"l{size}", "list", items)
+            for index, one in enumerate(items):
+                await self._limit.add(size, index, msgspec.json.encode(one).decode())
+        return {}
+
+    async def do_save_state(self, times: int) -> Reply:
+        """Save a value of 100 KB."""
+        numbers = count()
+
+        async def ours() -> Call:
+            given = value(next(numbers))
+            return lambda: self._ours.states.save("s", "state", given)
+
+        async def limit() -> Call:
+            given = value(next(numbers))
+            return lambda: self._limit.put(0, msgspec.json.encode(given).decode())
+
+        return await self._turns(times, {OURS: ours, LIMIT: limit})
+
+    async def do_get_state(self, times: int) -> Reply:
+        """Get it."""
+
+        async def ours() -> Call:
+            return lambda: self._ours.states.get("s", "state")
+
+        async def decoded() -> None:
+            msgspec.json.decode(await self._limit.get(0))
+
+        async def limit() -> Call:
+            return decoded
+
+        return await self._turns(times, {OURS: ours, LIMIT: limit})
+
+    async def do_grow_list(self, size: int, times: int) -> Reply:
+        """Save a list with one more item."""
+        lists = {name: list(self._lists[size]) for name in (OURS, LIMIT)}
+
+        def grown(name: str) -> list[Any]:
+            lists[name].append(item(len(lists[name])))
+            return lists[name]
+
+        async def ours() -> Call:
+            items = grown(OURS)
+            return lambda: self._ours.states.save_list(f"l{size}", "list", items)
+
+        async def limit() -> Call:
+            items = grown(LIMIT)
+            return lambda: save_list(self._limit, size, items)
+
+        found = await self._turns(times, {OURS: ours, LIMIT: limit})
+        self._lists[size] = lists[OURS]
+        return found
+
+    async def do_list_bytes(self, size: int) -> Reply:
+        """Count the bytes that are sent to the server for one more item."""
+        store = Anywhere(self._kind)
+        items = self._lists[size]
+        async with Proxy(self._path) as proxy:
+            await store.open(proxy.url)
+            for _ in range(2):
+                # The first has statements prepared and scripts loaded.
+                items.append(item(len(items)))
+                before = proxy.sent
+                await store.states.save_list(f"l{size}", "list", items)
+            sent = proxy.sent - before
+            await store.close()
+        return {"bytes": sent - len(msgspec.json.encode(items[-1]))}
 
     # Leases.
 

@@ -31,7 +31,7 @@ class History(Enum):
     COLD = ", by a store that has not read it yet"
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """One operation: the times of both by round, and how many round trips ours took."""
 
@@ -56,6 +56,11 @@ class Figures:
     lease: Row = field(default_factory=Row)
     fenced: Row = field(default_factory=Row)
     handover: Row = field(default_factory=Row)
+    save_state: Row = field(default_factory=Row)
+    get_state: Row = field(default_factory=Row)
+    lists: dict[int, Row] = field(default_factory=dict)
+    list_bytes: dict[int, int] = field(default_factory=dict)
+    """Bytes sent for one more item, without those of the item, by the list's length."""
     rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     searches: dict[Search, Series] = field(default_factory=lambda: {search: Series() for search in Search})
 

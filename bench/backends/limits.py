@@ -127,20 +127,20 @@ class Mysql(Limit):
         self._connection: Any = await asyncmy.connect(**self._login)
 
     async def make(self) -> None:
-        await _ask(self._connection, self.CREATE)
+        await ask(self._connection, self.CREATE)
 
     async def append(self, session: int, message: str) -> None:
-        await _ask(self._connection, self.INSERT, self._row(session, message))
+        await ask(self._connection, self.INSERT, self._row(session, message))
 
     async def extend(self, session: int, messages: list[str]) -> None:
         async with self._connection.cursor() as cursor:
             await cursor.executemany(self.INSERT, [self._row(session, message) for message in messages])
 
     async def history(self, session: int) -> int:
-        return len([_decode(content) for (content,) in await _ask(self._connection, self.SELECT, (session,))])
+        return len([_decode(content) for (content,) in await ask(self._connection, self.SELECT, (session,))])
 
     async def recent(self, session: int, count: int) -> int:
-        rows = await _ask(self._connection, self.SELECT_RECENT, (session, count))
+        rows = await ask(self._connection, self.SELECT_RECENT, (session, count))
         return len([_decode(content) for (content,) in rows])
 
     async def widen(self) -> None:
@@ -148,7 +148,7 @@ class Mysql(Limit):
 
     async def at_once(self, session: int, message: str) -> None:
         async with self._pool.acquire() as connection:
-            await _ask(connection, self.INSERT, self._row(session, message))
+            await ask(connection, self.INSERT, self._row(session, message))
 
     async def close(self) -> None:
         await self._connection.ensure_closed()
@@ -157,7 +157,7 @@ class Mysql(Limit):
             await self._pool.wait_closed()
 
 
-async def _ask(connection: Any, statement: str, parameters: tuple[Any, ...] | None = None) -> Any:
+async def ask(connection: Any, statement: str, parameters: tuple[Any, ...] | None = None) -> Any:
     async with connection.cursor() as cursor:
         await cursor.execute(statement, parameters)
         return await cursor.fetchall() if cursor.description else ()

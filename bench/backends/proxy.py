@@ -18,6 +18,8 @@ class Proxy:
         self._host, self._port = parts.hostname, parts.port
         self._url = url
         self.trips = 0
+        self.sent = 0
+        """Bytes that clients have sent."""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
@@ -40,6 +42,7 @@ class Proxy:
             nonlocal asking
             while data := await reader.read(1 << 16):
                 self.trips += not asking
+                self.sent += len(data)
                 asking = True
                 questions.write(data)
                 await questions.drain()

@@ -38,6 +38,9 @@ def tell(setting: Setting, figures: Figures) -> None:
     ]
     if figures.resume.times:
         rows.append(_row(f"new process: open, last 50 of {max(profile.sizes):,}", figures.resume))
+    rows.append(_row("state: save a value of 100 KB", figures.save_state))
+    rows.append(_row("state: get it", figures.get_state))
+    rows += [_row(f"state: save a list of {size:,} with one more item", row) for size, row in figures.lists.items()]
     rows.append(_rates(f"{profile.tasks} sessions at once, messages per second", figures))
     rows.append(_row("lease: acquire and release", figures.lease))
     rows.append(_row("lease: append behind it, over a plain append", figures.fenced, ours=BEHIND, limit=PLAIN))
@@ -68,9 +71,14 @@ def _rate_ratio(figures: Figures) -> float:
 
 
 def _note_facts(setting: Setting, figures: Figures) -> None:
+    facts, kind = setting.facts, figures.kind
+    facts[f"{kind} state save ratio"] = figures.save_state.times[OURS].ratio(figures.save_state.times[LIMIT])
+    facts[f"{kind} state get ratio"] = figures.get_state.times[OURS].ratio(figures.get_state.times[LIMIT])
+    facts[f"{kind} list ratio"] = max(row.times[OURS].ratio(row.times[LIMIT]) for row in figures.lists.values())
+    if figures.list_bytes:
+        facts[f"{kind} list bytes"] = max(figures.list_bytes.values()) - min(figures.list_bytes.values())
     if figures.kind not in SERVERS:
         return
-    facts, kind = setting.facts, figures.kind
     facts[f"{kind} append ratio"] = max(row.times[OURS].ratio(row.times[LIMIT]) for row in figures.appends.values())
     shortest, longest = (figures.appends[pick(figures.appends)].times[OURS] for pick in (min, max))
     facts[f"{kind} append long over short"] = longest.ratio(shortest)

@@ -14,7 +14,7 @@ from setting import Setting
 
 from backends.arena import SERVERS, Arena, arena
 from backends.duel import BATCH, LIMIT, OURS
-from backends.figures import Figures, History, Search
+from backends.figures import Figures, History, Row, Search
 from backends.telling import tell, tell_searches
 
 WINDOW = 50
@@ -61,6 +61,7 @@ def _measure(setting: Setting, one: Arena) -> Figures:
     _read(profile, one, figures)
     _at_once(profile, one, figures)
     _lease(profile, one, figures)
+    _states(profile, one, figures)
     one.ask("settle")
     return figures
 
@@ -134,6 +135,24 @@ def _lease(profile: Backends, one: Arena, figures: Figures) -> None:
             figures.handover.add(number, {"ns": {OURS: [waiting()["at"] - released]}})
             other.ask("release")
         other.ask("close")
+
+
+def _states(profile: Backends, one: Arena, figures: Figures) -> None:
+    one.ask("states", sizes=list(profile.lists))
+    for number in range(-1, profile.rounds):
+        rows = {
+            figures.save_state: one.ask("save_state", times=profile.calls),
+            figures.get_state: one.ask("get_state", times=profile.calls),
+        }
+        for size in profile.lists:
+            row = figures.lists.setdefault(size, Row())
+            rows[row] = one.ask("grow_list", size=size, times=max(3, profile.calls // 3))
+        # The first round warms up.
+        for row, reply in rows.items() if number >= 0 else ():
+            row.add(number, reply)
+    if one.kind in SERVERS:
+        for size in profile.lists:
+            figures.list_bytes[size] = one.ask("list_bytes", size=size)["bytes"]
 
 
 def _search_indexed(profile: Backends, arenas: Sequence[Arena], found: Sequence[Figures]) -> None:

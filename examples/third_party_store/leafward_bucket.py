@@ -1,4 +1,4 @@
-"""`s3://bucket/folder`: a user has one object with all journals and leases, replaced if nobody else did before."""
+"""`s3://bucket/folder`: a user has one object with all that is kept, replaced if nobody else did before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import obstore
 from msgspec import json
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-from obstore.store import from_url
 
 from leafward.core.errors import LeaseLost, OutcomeUnknown, StoreError
 from leafward.core.ids import Owner, Scope
@@ -19,6 +18,7 @@ from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot, ticket_ttl
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Tail, Write
 from leafward.stores.replicated.store import ReplicatedStore
+from leafward.stores.states.document import DocumentStates
 
 Data = dict[str, Any]
 
@@ -29,7 +29,7 @@ def journal_in(data: Data, journal: Journal) -> Data:
 
 
 class Bucket(Server):
-    """Journals and leases in a bucket."""
+    """Journals, leases and states in a bucket."""
 
     def __init__(self, objects: Any, url: str) -> None:
         self._objects, self._url = objects, url
@@ -45,29 +45,33 @@ class Bucket(Server):
                 raise StoreError(f"{self._url} could not be read") from error
             return path, b'{"journals":{},"leases":{}}', None
 
-    async def _change(self, user_id: str | None, change: Callable[[Data], Any]) -> Any:
+    async def read(self, user_id: str | None) -> Data:
+        return json.decode((await self._read(user_id))[1])
+
+    async def change(self, user_id: str | None, change: Callable[[Data], Any], fence: Fence | None = None) -> Any:
         """Change what is stored of a user in one step; a change that came too late is made anew."""
         while True:
-            path, stored, version = await self._read(user_id)
-            answer = change(data := json.decode(stored))
+            path, stored, tag = await self._read(user_id)
+            data = json.decode(stored)
+            if fence and data["leases"].get(fence.slot.session_id, {}).get("token") != fence.token:
+                raise LeaseLost(fence.slot.session_id)
+            answer = change(data)
             data["journals"] = {key: one for key, one in data["journals"].items() if tuple(one["mark"]) != NOTHING}
             try:
                 if (changed := json.encode(data)) != stored:
-                    mode: Any = {"e_tag": version} if version else "create"
-                    await obstore.put_async(self._objects, path, changed, mode=mode)
+                    await obstore.put_async(self._objects, path, changed, mode={"e_tag": tag} if tag else "create")
                 return answer
             except BaseError as error:
                 if not isinstance(error, AlreadyExistsError | PreconditionError):
                     raise OutcomeUnknown(self._url, unanswered=True) from error
 
     async def fetch(self, wanted: Sequence[tuple[Journal, Mark]]) -> list[Tail]:
-        data, tails = json.decode((await self._read(wanted[0][0].owner.user_id))[1]), []
+        data, tails = await self.read(wanted[0][0].owner.user_id), []
         for journal, known in wanted:
             found = journal_in(data, journal)
             mark = Mark(*found["mark"])
             foreign = known.length > 0 and (mark.incarnation != known.incarnation or mark.length < known.length)
-            new = [] if foreign else found["batches"][known.length :]
-            tails.append(Tail(mark, [one.encode() for one in new], foreign))
+            tails.append(Tail(mark, [one.encode() for one in found["batches"][known.length :] if not foreign], foreign))
         return tails
 
     async def marks(self, journals: Sequence[Journal]) -> list[Mark]:
@@ -75,35 +79,30 @@ class Bucket(Server):
 
     async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
         def change(data: Data) -> Outcome:
-            if fence and data["leases"].get(fence.slot.session_id, {}).get("token") != fence.token:
-                raise LeaseLost(fence.slot.session_id)
             if any(Mark(*journal_in(data, one.journal)["mark"]) != one.expected for one in writes):
                 return Outcome.REFUSED
             for one in (one for one in writes if one.mark != one.expected):
                 found = journal_in(data, one.journal)
                 kept = [] if one.anew else found["batches"]
-                found |= {"mark": one.mark, "batches": [*kept, one.batch.decode()]}
-                if one.listing:
-                    found["listed"] = one.listing.updated_at, one.listing.info.decode()
+                listed = (one.listing.updated_at, one.listing.info.decode()) if one.listing else found["listed"]
+                found |= {"mark": one.mark, "listed": listed, "batches": [*kept, one.batch.decode()]}
             return Outcome.DONE
 
-        return await self._change(writes[0].journal.owner.user_id, change)
+        return await self.change(writes[0].journal.owner.user_id, change, fence)
 
     async def sessions(self, owner: Owner, limit: int | None, after: Listing | None) -> list[Listing]:
-        data = json.decode((await self._read(owner.user_id))[1])
-        rows = [(*json.decode(key), *one["listed"]) for key, one in data["journals"].items() if one["listed"]]
+        journals = (await self.read(owner.user_id))["journals"].items()
+        rows = [(*json.decode(key), *one["listed"]) for key, one in journals if one["listed"]]
         found = [Listing(at, session, info.encode()) for agent, session, at, info in rows if agent == owner.agent_id]
         return sorted((one for one in found if after is None or one[:2] < after[:2]), reverse=True)[:limit]
 
-    async def session(self, scope: Scope) -> Listing | None:
-        return next((one for one in await self.sessions(scope.owner, None, None) if one[1] == scope.session_id), None)
-
-    async def count(self, owner: Owner) -> int:
-        return len(await self.sessions(owner, None, None))
+    async def is_shared(self, scope: Scope) -> bool:
+        names = map(json.decode, (await self.read(scope.owner.user_id))["journals"])
+        return any(session == scope.session_id and agent != scope.owner.agent_id for agent, session in names)
 
     async def _lease(self, slot: Slot, change: Callable[[Data], Any]) -> Any:
         name, free = slot.session_id, b'{"token":0,"holder":null,"queue":{}}'
-        return await self._change(slot.user_id, lambda data: change(data["leases"].setdefault(name, json.decode(free))))
+        return await self.change(slot.user_id, lambda data: change(data["leases"].setdefault(name, json.decode(free))))
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         def change(lease: Data) -> int | None:
@@ -146,5 +145,6 @@ class Bucket(Server):
 async def open_bucket(url: str, *, client: Any = None, max_message_bytes: int = 8 << 20) -> ReplicatedStore:
     """Open a bucket; where it is and who asks is said by `AWS_…` variables, or by `client`, a store of obstore's."""
     # The driver does not repeat a put by itself: it would be refused because of itself.
-    bucket = Bucket(client or from_url(url, retry_config={"max_retries": 0}), url)
-    return ReplicatedStore(bucket, Guard(f"the store {url}"), max_message_bytes)
+    bucket = Bucket(client or obstore.store.from_url(url, retry_config={"max_retries": 0}), url)
+    guard = Guard(f"the store {url}")
+    return ReplicatedStore(bucket, DocumentStates(guard, bucket.read, bucket.change), guard, max_message_bytes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.core.agent_state import AgentState as AgentState
     from leafward.core.errors import BlockNotFound as BlockNotFound
     from leafward.core.errors import ConfigurationError as ConfigurationError
     from leafward.core.errors import Conflict as Conflict
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from leafward.core.errors import OutcomeUnknown as OutcomeUnknown
     from leafward.core.errors import SessionExists as SessionExists
     from leafward.core.errors import SessionNotFound as SessionNotFound
+    from leafward.core.errors import StaleState as StaleState
+    from leafward.core.errors import StateDecodeError as StateDecodeError
     from leafward.core.errors import StorageFull as StorageFull
     from leafward.core.errors import StoreError as StoreError
     from leafward.core.info import SessionInfo as SessionInfo
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from leafward.core.parent import LATEST_LEAF as LATEST_LEAF
     from leafward.core.prompt import ContextBlock as ContextBlock
     from leafward.core.ranking import SearchResult as SearchResult
+    from leafward.core.session_key import SessionKey as SessionKey
     from leafward.portal import blocking as blocking
     from leafward.sessions.manager import SessionManager as SessionManager
     from leafward.sessions.providers import StaticContext as StaticContext
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from leafward.stores.opening import open_store as open_store
 
 _HOMES = {
+    "leafward.core.agent_state": ("AgentState",),
     "leafward.core.errors": (
         "BlockNotFound",
         "ConfigurationError",
@@ -63,6 +68,8 @@ _HOMES = {
         "OutcomeUnknown",
         "SessionExists",
         "SessionNotFound",
+        "StaleState",
+        "StateDecodeError",
         "StorageFull",
         "StoreError",
     ),
@@ -77,6 +84,7 @@ _HOMES = {
     "leafward.core.parent": ("LATEST_LEAF",),
     "leafward.core.prompt": ("ContextBlock",),
     "leafward.core.ranking": ("SearchResult",),
+    "leafward.core.session_key": ("SessionKey",),
     "leafward.portal": ("blocking",),
     "leafward.sessions.manager": ("SessionManager",),
     "leafward.sessions.providers": (
@@ -99,6 +107,7 @@ _HOMES = {
 __version__ = "0.1.0"
 __all__ = [
     "LATEST_LEAF",
+    "AgentState",
     "BlockNotFound",
     "BucketSkillProvider",
     "ConfigurationError",
@@ -120,8 +129,11 @@ __all__ = [
     "Session",
     "SessionExists",
     "SessionInfo",
+    "SessionKey",
     "SessionManager",
     "SessionNotFound",
+    "StaleState",
+    "StateDecodeError",
     "StaticContext",
     "StorageFull",
     "StoreError",

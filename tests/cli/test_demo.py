@@ -314,3 +314,11 @@ async def test_a_fork_without_the_notes_fails_the_demo(tmp_path: Path) -> None:
 async def test_a_writer_that_cannot_write_says_why(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"ended before it was killed: .* is a directory"):
         await crash(Demo(tmp_path, 1), Screen(quiet=True))
+
+
+def test_what_another_process_saved_is_loaded(second: dict[str, Any]) -> None:
+    found = step(second, "state")
+    assert found["plan"] == "Hangzhou"
+    assert found["steps"] == {"Walk around West Lake": "DONE", "Taste Longjing tea 龙井": "TODO"}
+    assert len(found["messages"]) == 2
+    assert found["version"] == 1

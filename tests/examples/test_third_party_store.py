@@ -21,9 +21,10 @@ from moto.server import ThreadedMotoServer
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from leafward import OutcomeUnknown, Session, user
-from leafward.stores import Store
+from leafward import OutcomeUnknown, Session, StoreError, user
+from leafward.stores import AgentStateStore, Store
 from leafward.testing.durable import Reopen
+from leafward.testing.states import OurStateContract
 from tests.stores.every_contract import EveryContract
 
 PACKAGE = Path(__file__).parent.parent.parent / "examples" / "third_party_store"
@@ -62,6 +63,22 @@ class TestBucket(EveryContract):
                 return await opened.enter_async_context(await bucket.open_bucket("s3://chats", client=objects))
 
             yield reopen
+
+
+class TestStatesInABucket(OurStateContract):
+    @pytest.fixture
+    async def states(self) -> AsyncGenerator[AgentStateStore]:
+        async with await bucket.open_bucket("s3://chats", client=MemoryStore()) as store:
+            yield store.states
+
+
+async def test_states_are_not_to_be_had_once_the_store_is_closed() -> None:
+    store = await bucket.open_bucket("s3://chats", client=MemoryStore())
+    await store.states.save("s", "a", {"n": 1})
+    await store.close()
+    for call in (store.states.get("s", "a"), store.states.save("s", "a", {}), store.states.list_session_keys()):
+        with pytest.raises(StoreError, match="is closed"):
+            await call
 
 
 def test_it_has_150_lines() -> None:

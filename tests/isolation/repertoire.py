@@ -95,6 +95,23 @@ async def read(t: Tenant) -> None:
     await built.freeze_system_prompt()
 
 
+async def keep(t: Tenant) -> None:
+    """Save states; agents that share a slot each take names of their own."""
+    value, items = f"value {t.number}", f"list {t.number}"
+    await t.states.save(t.key, value, {"of": t.own})
+    assert await t.states.save_if_version(t.key, value, {"of": t.own, "again": True}, 1) == 2
+    await t.states.save_list(t.key, items, [{"of": t.own}])
+    await t.states.save_list(t.key, items, [{"of": t.own}, {"of": t.own}])
+    assert (await t.states.get_versioned(t.key, value)).version == 2
+    assert await t.states.get(t.key, value) == {"of": t.own, "again": True}
+    assert await t.states.get_list(t.key, items) == [{"of": t.own}] * 2
+    await t.states.save(t.key, f"gone {t.number}", {"of": t.own})
+    await t.states.delete(t.key, f"gone {t.number}")
+    assert await t.states.exists(t.key)
+    assert t.key in await t.states.list_session_keys(t.user_id)
+    assert all(key.user_id == t.user_id for key in await t.states.list_session_keys(t.user_id))
+
+
 async def look_around(t: Tenant) -> None:
     m = t.manager
     # Sessions of one owner are seen together, each for what it is.
@@ -133,6 +150,7 @@ async def lease(t: Tenant, holders: dict[tuple[str | None, str], Tenant]) -> Wat
     assert held.held
     assert held.token > 0
     await t.session.with_lease(held.target).append_message(user(f"{t.own} leased", id="leased"))
+    await t.watch(t.states.with_lease(held.target)).save(t.key, f"leased {t.number}", {"of": t.own})
     return held
 
 
@@ -172,6 +190,10 @@ async def intrude(t: Tenant, other: Tenant) -> None:
             await t.call(tools, "search_context", label="past", query=query)
     if other.owner != t.owner and other.session_id != t.session_id:
         await _meet_nothing(t, other.session_id)
+    if other.slot != t.slot:
+        assert await t.states.get(t.key, f"value {other.number}") is None
+        assert await t.states.get_list(t.key, f"list {other.number}") == []
+        await t.states.delete(t.key, f"value {other.number}")
 
 
 async def _meet_nothing(t: Tenant, session_id: str) -> None:
@@ -212,6 +234,8 @@ async def dump(t: Tenant, *, alone: bool) -> str:
         await s.estimate_tokens(),
         await t.call(await s.tools(), "search_context", label="facts", query="walnut"),
         await _changes(s, version),
+        await t.states.get(t.key, f"value {t.number}"),
+        await t.states.get_list(t.key, f"list {t.number}"),
     ]
     if alone:
         picture += [await t.manager.list(limit=None), await t.manager.search("walnut", limit=100)]
@@ -228,4 +252,4 @@ async def _changes(session: Watched, version: int) -> list[Any]:
     raise AssertionError("the last change was not told")
 
 
-STEPS: list[Step] = [begin, write, remember, compact, read, look_around, copy]
+STEPS: list[Step] = [begin, write, remember, keep, compact, read, look_around, copy]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from leafward import Session, SessionManager, StoredSearchProvider
+from leafward import Session, SessionKey, SessionManager, StoredSearchProvider
 from leafward.stores import Store
 from tests.isolation.ids import Triple
 from tests.isolation.witness import Watched, Witness
@@ -44,12 +44,17 @@ class Tenant:
         self.witness = Witness()
         self.store = store
         self.leases = Watched(store.leases, "Leases", self.witness)
+        self.states = Watched(store.states, "StateStore", self.witness)
         self.manager = self._manage()
         self.session = self.handle(self.session_id)
 
     @property
     def owner(self) -> tuple[str | None, str]:
         return self.user_id, self.agent_id
+
+    @property
+    def key(self) -> SessionKey:
+        return SessionKey(self.session_id, self.user_id)
 
     @property
     def slot(self) -> tuple[str | None, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from leafward import LeafwardError, Session, SessionManager, open_store
 from leafward.core.ids import Owner, Scope, new_id
-from leafward.stores import Store
+from leafward.stores import StateStore, Store
 from leafward.stores.leases import Lease, Leases
 from tests.isolation.ids import TENANTS, square
 from tests.isolation.matrix import live_together
@@ -73,7 +73,9 @@ async def test_the_repertoire_has_every_public_call_and_tool(
         tools = {*await Tenant(store, ("a", "a", "a"), 9).manager.tools(), *await all_tools(store)}
     made = {call for tenant in tenants for call in tenant.witness.calls()}
 
-    wanted = public(Session) | public(SessionManager) | public(Leases) | public(Lease)
+    # The states of a store are closed with it, and have its leases.
+    states = public(StateStore) - {f"StateStore.{name}" for name in ("close", "leases", "distributed")}
+    wanted = public(Session) | public(SessionManager) | public(Leases) | public(Lease) | states
     assert wanted - made == set()
     assert {f"tool {name}" for name in tools} - made == set()
     combinations = (len(wanted) + len(tools)) * len(TENANTS) * len(BACKENDS)

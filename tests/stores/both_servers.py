@@ -78,9 +78,9 @@ class Kind(ABC):
         return len(numbers)
 
     async def tables(self, url: str, prefix: str) -> list[str]:
-        """Return the names of the tables of a prefix."""
+        """Return the names of the tables of a prefix, but for that of states, which may be in another schema."""
         pattern = prefix.replace("_", "|_")
-        condition = f"table_name LIKE '{pattern}%' ESCAPE '|'"
+        condition = f"table_name LIKE '{pattern}%' ESCAPE '|' AND table_name NOT LIKE '%agentscope%'"
         rows = await self.ask(url, f"SELECT table_name FROM information_schema.tables WHERE {condition}")
         return sorted(name for (name,) in rows)
 
@@ -233,6 +233,8 @@ async def drop_tables(kind: Kind, url: str, prefix: str) -> None:
     tables = await kind.tables(url, prefix)
     if tables:
         await kind.ask(url, *(f"DROP TABLE {table}" for table in tables))
+    schema = "agentscope." if kind.name == "postgres" else ""
+    await kind.ask(url, f"DROP TABLE IF EXISTS {schema}{prefix}agentscope_sessions")
 
 
 class OnPrivateServers(OnBothServers):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from leafward.stores import AgentStateStore, Store
 from leafward.testing import (
     ChangeContract,
     CompactionContract,
@@ -16,6 +19,7 @@ from leafward.testing import (
     StoreContract,
     TreeContract,
 )
+from leafward.testing.states import OurStateContract
 
 
 class EveryVolatileContract(
@@ -28,8 +32,13 @@ class EveryVolatileContract(
     ScopeContract,
     RegistryContract,
     StoreContract,
+    OurStateContract,
 ):
     """Every promise that holds for as long as a store is open; a subclass gives the fixture `store`."""
+
+    @pytest.fixture
+    def states(self, store: Store) -> AgentStateStore:
+        return store.states
 
 
 class EveryContract(EveryVolatileContract, LeaseContract, DurableContextContract, DurableContract):

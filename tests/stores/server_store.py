@@ -25,6 +25,8 @@ async def emptied(url: str) -> AsyncGenerator[ServerStore]:
     """Open a store whose tables hold nothing, and empty them afterwards."""
     async with open_store(url, table_prefix=PREFIX) as store:
         assert isinstance(store, ServerStore)
+        # Made when it is first used.
+        await store.states.exists("nobody")
         await empty(store._server)
         yield store
     async with open_store(url, table_prefix=PREFIX) as again:
@@ -35,8 +37,8 @@ async def emptied(url: str) -> AsyncGenerator[ServerStore]:
 async def empty(server: Server) -> None:
     async with server.connection() as connection:
         await server.begin(connection, writing=True)
-        for table in TABLES:
-            await server.execute(connection, f"DELETE FROM {{p}}{table}", (), writing=True)
+        for table in ("{states}", *(f"{{p}}{table}" for table in TABLES)):
+            await server.execute(connection, f"DELETE FROM {table}", (), writing=True)
         await server.commit(connection)
 
 

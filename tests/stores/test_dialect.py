@@ -118,6 +118,8 @@ class TestTheServers(OnBothServers):
             url, f"SELECT table_name, column_name FROM information_schema.columns WHERE table_name LIKE '{PREFIX}%'"
         )
         there = {(table.removeprefix(PREFIX), column) for table, column in rows}
+        states = {column for table, column in there if table == "agentscope_sessions"}
+        there -= {("agentscope_sessions", column) for column in states}
         with closing(sqlite3.connect(":memory:")) as database:
             for statement in (schema.CREATE_META, *(one for step in schema.MIGRATIONS for one in step)):
                 database.execute(statement.replace("{p}", ""))
@@ -127,6 +129,8 @@ class TestTheServers(OnBothServers):
                 if not table.startswith("sqlite_")
                 for column in database.execute(f"PRAGMA table_info({table})")
             }
+        assert {column for table, column in here if table == "state"} == states - {"created_at", "updated_at"}
+        here -= {("state", column) for column in states}
         assert here - there == {("unindexed", "low"), ("unindexed", "high")}
         assert there - here == {
             *(("session", column) for column in ("indexed_seq", "indexed_place")),

@@ -216,7 +216,7 @@ class TestFailingDisks:
             await fill(store, count=3)
         assert types(journal(tmp_path)) == ["session", "message", "message", "message"]
 
-    @pytest.mark.parametrize("limit", [20_000, 500_000, 1_000_000])
+    @pytest.mark.parametrize("limit", [20_000, 600_000, 1_000_000])
     async def test_a_full_disk_is_told_and_nothing_acknowledged_is_lost(self, tmp_path: Path, limit: int) -> None:
         program = """
 import resource

@@ -264,7 +264,7 @@ class TestMemory:
         forget(redis_url, prefix)
 
     async def test_of_replicas_stays_within_its_budget_and_nothing_is_lost(self, store: RedisStore) -> None:
-        replicas = store._runner._replicas
+        replicas = store.runner._replicas
         replicas._budget = 4 * 1024 * 1024
         sessions = [Session(store, f"s{n}") for n in range(12)]
         for session in sessions:
@@ -279,10 +279,10 @@ class TestMemory:
     async def test_of_a_session_larger_than_the_budget_does_not_keep_it_from_being_used(
         self, store: RedisStore
     ) -> None:
-        store._runner._replicas._budget = 1024
+        store.runner._replicas._budget = 1024
         session = Session(store, "s")
 
         await asyncio.gather(*(session.append_message(user("x" * 10_000)) for _ in range(10)))
 
         assert await session.get_path_length() == 10
-        assert store._runner._replicas.size == 0
+        assert store.runner._replicas.size == 0

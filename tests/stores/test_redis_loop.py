@@ -92,7 +92,7 @@ async def test_a_search_that_is_cancelled_keeps_the_session_until_its_thread_has
     loop, original = asyncio.get_running_loop(), scanning.candidate
     begun, go_on = asyncio.Event(), threading.Event()
     in_use: list[bool] = []
-    replicas: Replicas = warm._runner._replicas  # pyright: ignore[reportAttributeAccessIssue]
+    replicas: Replicas = warm.runner._replicas  # pyright: ignore[reportAttributeAccessIssue]
 
     def slowly(row: object) -> object:
         loop.call_soon_threadsafe(begun.set)

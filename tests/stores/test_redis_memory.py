@@ -29,7 +29,7 @@ JOURNAL = "leafward:{anonymous}:agent:default:journal:s"
 
 def _replicas(store: Store) -> Replicas:
     assert isinstance(store, RedisStore)
-    return store._runner._replicas
+    return store.runner._replicas
 
 
 def _let_go(replicas: Replicas) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leafward import LeaseBusy, MessageNotFound, Session, SessionManager, open_store, user
+from leafward import LeaseBusy, MessageNotFound, Session, SessionKey, SessionManager, open_store, user
 from leafward.core.ids import Owner, Scope
 from leafward.stores import Store
 from leafward.stores.redis.opening import RedisStore
@@ -101,7 +101,7 @@ async def test_a_user_who_may_use_what_is_documented_can_do_everything(private_r
     page = (Path(__file__).parents[2] / "docs" / "formats" / "redis.md").read_text(encoding="utf-8")
     told = page[page.index("The user of the store may be restricted") :].split("\n\n")[0]
     allowed = " ".join(f"+{one.lower().replace(' ', '|')}" for one in re.findall("`([A-Z ]+)`", told))
-    with private_redis(settings=[f"user bob on >pw ~leafward:* {allowed}"]) as server:
+    with private_redis(settings=[f"user bob on >pw ~leafward:* ~agentscope:session:* {allowed}"]) as server:
         async with open_store(f"redis://bob:pw@127.0.0.1:{server.port}/0") as store:
             assert store.durability() == "power"
             session, manager = Session(store, "s"), SessionManager(store)
@@ -116,4 +116,10 @@ async def test_a_user_who_may_use_what_is_documented_can_do_everything(private_r
             copy = await store.registry.fork(Scope.of("s"), "m1", Scope.of("copy"), "copy")
             assert {one.id for one in await manager.list(limit=5)} == {"s", copy.id}
             assert len(await manager.search("walnut")) == 2
+            await store.states.save("s", "a", {"n": 1})
+            await store.states.save_list("s", "b", [{"n": 1}])
+            assert await store.states.get("s", "a") == {"n": 1}
+            assert await store.states.get_list("s", "b") == [{"n": 1}]
+            assert await store.states.list_session_keys() == {SessionKey("s")}
             assert (await manager.erase("s")).erased
+            assert not await store.states.exists("s")

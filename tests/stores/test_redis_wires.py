@@ -61,6 +61,31 @@ async def until(happened: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_task_that_is_cancelled_before_it_begins_leaves_its_wire_to_another(
+    wire: Wire, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wire.call(("PING",))
+    key, _, first = await held_up(wire)
+    second = begun(wire.call(("ECHO", "second")))
+    await asyncio.sleep(0)
+    create, cancelled = asyncio.create_task, list[asyncio.Task[Any]]()
+
+    def cancel_first(coroutine: Any) -> asyncio.Task[Any]:
+        task = create(coroutine)
+        if not cancelled:
+            cancelled.append(task)
+            task.cancel()
+        return task
+
+    monkeypatch.setattr(asyncio, "create_task", cancel_first)
+    await asyncio.to_thread(command, redis_url, "RPUSH", key, "x")
+    async with asyncio.timeout(10):
+        await first
+        assert await second == b"second"
+        assert await wire.call(("ECHO", "third")) == b"third"
+    assert cancelled
+
+
 async def test_calls_at_the_same_time_get_each_their_own_reply(wire: Wire, client: Client) -> None:
     found = await asyncio.gather(*(reply_to(wire.call(("ECHO", b"%d" % n))) for n in range(200)))
 
@@ -166,7 +191,7 @@ async def test_a_write_whose_caller_is_cancelled_is_decided_when_that_is_told(pr
     with private_redis() as server:
         async with open_store(server.url) as store, open_store(server.url) as other:
             assert isinstance(store, RedisStore)
-            wires: list[Wire] = store._runner._server._calls._wires  # pyright: ignore[reportAttributeAccessIssue]
+            wires: list[Wire] = store.runner._server._calls._wires  # pyright: ignore[reportAttributeAccessIssue]
             session = Session(store, "s")
             expected = ["before"]
             await session.append_message(user("text", id="before"))

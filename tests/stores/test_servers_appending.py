@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from leafward import LeaseLost, Session, open_store, user
+from leafward import LeaseLost, Message, Session, open_store, user
 from leafward.core.ids import Owner, Scope
 from leafward.core.parent import LATEST_LEAF
 from leafward.core.times import now_micros
 from leafward.core.tokens import count_tokens
+from leafward.sessions import Change
 from leafward.sessions.conversation import make_draft
 from leafward.stores.drafts import Draft
 from leafward.stores.servers import running
+from leafward.stores.servers.appending import MOST_AT_ONCE
 from leafward.stores.servers.server import Planned, Position
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.commands import Append
 from leafward.testing.durable import PATIENCE
-from tests.stores.both_servers import BehindAProxy, Kind, OnBothServers, OnPrivateServers
+from tests.stores.both_servers import BehindAProxy, Kind, OnBothServers, OnPrivateServers, opened
 from tests.stores.proxy import Fault, Proxy
 from tests.stores.server_store import PREFIX
 
@@ -226,6 +229,73 @@ class TestOneAmongMany(OnBothServers):
             if not isinstance(result, BaseException):
                 assert stored == ["first", "second"]
         await asyncio.gather(*(one.append_message(user("third")) for one in sessions))
+
+
+class TestASessionThatAnotherMakes(OnBothServers):
+    async def test_while_a_large_batch_is_on_its_way_gets_all_of_it_on_its_path(
+        self, store: ServerStore, url: str
+    ) -> None:
+        async with opened(url, table_prefix=PREFIX) as other:
+            for number in range(12):
+                here, there = (Session(one, f"s{number}") for one in (store, other))
+                first, batch = user("first"), [user("x" * 1500) for _ in range(300)]
+
+                async def make(session: Session, pause: float, first: Message) -> None:
+                    await asyncio.sleep(pause)
+                    await session.append_message(first)
+                    for name in range(10):
+                        await session.label(first.id, f"label {name}")
+
+                await asyncio.gather(make(here, number * 0.0025, first), there.append_messages(batch))
+
+                path = [message.id for message in await here.get_history()]
+                assert set(path) == {first.id, *(message.id for message in batch)}
+                told = [change async for change in changes(here)]
+                assert sorted(len(change.message_ids) for change in told if change.kind == "append") == [1, 300]
+
+    async def test_at_the_same_moment_has_what_each_was_told_is_stored(self, store: ServerStore, url: str) -> None:
+        async with opened(url, table_prefix=PREFIX) as second, opened(url, table_prefix=PREFIX) as third:
+            for number in range(150):
+                messages = [user(str(n)) for n in range(6)]
+                stores = (store, second, third) * 2
+                sessions = [Session(one, f"s{number}") for one in stores]
+                await asyncio.gather(
+                    *(session.append_message(one) for session, one in zip(sessions, messages, strict=True))
+                )
+                path = {message.id for message in await sessions[0].get_history()}
+                assert path == {message.id for message in messages}
+
+
+async def changes(session: Session) -> AsyncGenerator[Change]:
+    """Give what has happened to a session until now."""
+    last = await session.get_version()
+    async for change in session.subscribe(since=0):
+        yield change
+        if change.version >= last:
+            return
+
+
+class TestASender(OnBothServers):
+    async def test_that_is_cancelled_before_it_begins_leaves_what_waits_to_the_next(self, store: ServerStore) -> None:
+        (session,) = await begun(store, 1)
+        for number in range(2 * MOST_AT_ONCE):
+            appending = asyncio.ensure_future(session.append_message(user(f"more {number}")))
+            while not (sending := _just_made("Appender._send")):  # noqa: ASYNC110  (nobody tells of it)
+                await asyncio.sleep(0)
+            sending.pop().cancel()
+            async with asyncio.timeout(PATIENCE):
+                await appending
+        assert len(await texts(session)) == 1 + 2 * MOST_AT_ONCE
+
+
+def _just_made(name: str) -> list[asyncio.Task[Any]]:
+    """Return the tasks of this name that have not begun."""
+    found: list[asyncio.Task[Any]] = []
+    for task in asyncio.all_tasks():
+        coroutine: Any = task.get_coro()
+        if coroutine.__qualname__ == name and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            found.append(task)
+    return found
 
 
 class TestConnections(OnPrivateServers):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import asyncmy.cursors
+import asyncpg
 import pytest
 
 from leafward import ConfigurationError, MessageNotFound, Session, SessionManager, open_store, user
 from leafward.stores.servers.mysql import MOST_CONNECTIONS
 from leafward.stores.servers.store import ServerStore
+from tests.servers.server import Server
 from tests.stores.both_servers import KINDS, Kind, OnBothServers, OnPrivateServers, opened
 from tests.stores.server_store import PREFIX, emptied
 
@@ -79,6 +81,36 @@ class TestAPoolThatIsGiven(OnBothServers):
         with pytest.raises(ConfigurationError):
             await open_store(url, table_prefix="No good", client=pool)
         assert await ask(pool, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+async def test_a_pool_that_fails_to_take_a_connection_back_makes_no_failure_of_what_was_stored(
+    private_postgres: Callable[[], Server], lasting: bool
+) -> None:
+    """Its reset is a round trip of its own, after the answer to what the connection was lent for."""
+    with private_postgres() as server:
+        kind, ends = KINDS["postgres"], list[bool]()
+
+        async def reset(connection: Any) -> None:
+            if ends:
+                await (asyncio.to_thread(server.kill) if ends.pop() else kind.end_connections(server.url))
+            await connection.execute("SELECT 1")
+
+        pool = await asyncpg.create_pool(server.url, min_size=1, max_size=3, reset=reset)
+        async with opened(server.url, table_prefix=PREFIX, client=pool) as store:
+            session = Session(store, "s")
+            await session.append_message(user("first"))
+            lease = await store.leases.acquire("s")
+            runner: Any = store._serving
+            runner._appender._positions.clear()
+            ends.append(lasting)
+            stored = await session.with_lease(lease).append_message(user("second"))
+            assert not ends
+            if lasting:
+                await asyncio.to_thread(server.start)
+            assert [one.id for one in await session.get_history()][-1] == stored.id
+            await lease.release()
+        pool.terminate()
 
 
 async def test_a_pool_without_prepared_statements_works(postgres_url: str) -> None:

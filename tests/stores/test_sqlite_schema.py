@@ -14,7 +14,9 @@ import pytest
 
 from leafward import (
     ConfigurationError,
+    Message,
     Session,
+    SessionKey,
     SessionManager,
     StoredSearchProvider,
     StoreError,
@@ -146,7 +148,15 @@ class TestMigration:
                 assert lease.token > 1794797400000000
             assert [message.id for message in await leased.get_raw_history()] == ["m1", "m2", "m3", "m4", "m6"]
 
-    @pytest.mark.parametrize("number", [1, 2, 3])
+    async def test_a_file_of_the_fourth_schema_opens(self, tmp_path: Path) -> None:
+        async with open_store(old_file(tmp_path, 4)) as store:
+            key = SessionKey("chat-1", "alice")
+            assert await store.states.get(key, "agent_meta") == {"name": "Assistant"}
+            (message,) = await store.states.get_list(key, "memory_messages", Message)
+            assert message.text == "hi"
+            await store.states.save(key, "agent_meta", {"name": "Another"})
+
+    @pytest.mark.parametrize("number", [1, 2, 3, 4])
     async def test_a_migrated_file_has_the_tables_of_a_new_one(self, tmp_path: Path, path: Path, number: int) -> None:
         shapes: list[object] = []
         for url in (old_file(tmp_path, number), f"sqlite:///{path}"):

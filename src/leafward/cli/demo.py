@@ -9,6 +9,7 @@ from leafward.cli.agent_steps import compact, fork, note, skill
 from leafward.cli.file_steps import branch, checkout, crash, keep, remember, reopen, search
 from leafward.cli.screen import Screen
 from leafward.cli.stage import AGENT, Demo, Facts, Step
+from leafward.cli.state_steps import state
 
 
 async def run_demo(path: Path, screen: Screen) -> Facts:
@@ -49,5 +50,6 @@ STEPS = (
     ),
     Step("fork", "Fork the conversation", "A session of its own from an early message on, notes included.", fork),
     Step("skill", "Load a guide, and put it away", "What is no longer needed stops taking up the window.", skill),
+    Step("state", "Load what another process saved", "Components outlive their process, whole and typed.", state),
     Step("keep", "Keep it", "It is an ordinary SQLite file, there for you to open.", keep),
 )

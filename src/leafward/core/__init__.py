@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.core.agent_contexts import PermissionContext as PermissionContext
+    from leafward.core.agent_contexts import PermissionRule as PermissionRule
+    from leafward.core.agent_contexts import PlanModeContext as PlanModeContext
+    from leafward.core.agent_contexts import SpawnEntry as SpawnEntry
+    from leafward.core.agent_contexts import Task as Task
+    from leafward.core.agent_contexts import TasksContext as TasksContext
+    from leafward.core.agent_contexts import ToolContext as ToolContext
+    from leafward.core.agent_contexts import WorkingDirectory as WorkingDirectory
+    from leafward.core.agent_state import AgentState as AgentState
+    from leafward.core.agent_state import InterruptControl as InterruptControl
     from leafward.core.ids import Owner as Owner
     from leafward.core.ids import Scope as Scope
     from leafward.core.info import SessionInfo as SessionInfo
@@ -22,12 +32,27 @@ if TYPE_CHECKING:
     from leafward.core.parent import ParentId as ParentId
     from leafward.core.prompt import ContextBlock as ContextBlock
     from leafward.core.ranking import SearchResult as SearchResult
+    from leafward.core.session_key import SessionKey as SessionKey
     from leafward.core.tokens import TokenCounter as TokenCounter
     from leafward.core.tokens import count_tokens as count_tokens
     from leafward.core.tokens import estimate_tokens as estimate_tokens
     from leafward.core.tree import TreeNode as TreeNode
 
 _HOMES = {
+    "leafward.core.agent_contexts": (
+        "PermissionContext",
+        "PermissionRule",
+        "PlanModeContext",
+        "SpawnEntry",
+        "Task",
+        "TasksContext",
+        "ToolContext",
+        "WorkingDirectory",
+    ),
+    "leafward.core.agent_state": (
+        "AgentState",
+        "InterruptControl",
+    ),
     "leafward.core.ids": (
         "Owner",
         "Scope",
@@ -49,6 +74,7 @@ _HOMES = {
     ),
     "leafward.core.prompt": ("ContextBlock",),
     "leafward.core.ranking": ("SearchResult",),
+    "leafward.core.session_key": ("SessionKey",),
     "leafward.core.tokens": (
         "TokenCounter",
         "count_tokens",
@@ -59,17 +85,28 @@ _HOMES = {
 
 __all__ = [
     "LATEST_LEAF",
+    "AgentState",
     "Compaction",
     "ContextBlock",
+    "InterruptControl",
     "LatestLeaf",
     "Message",
     "Owner",
     "ParentId",
+    "PermissionContext",
+    "PermissionRule",
+    "PlanModeContext",
     "Scope",
     "SearchResult",
     "SessionInfo",
+    "SessionKey",
+    "SpawnEntry",
+    "Task",
+    "TasksContext",
     "TokenCounter",
+    "ToolContext",
     "TreeNode",
+    "WorkingDirectory",
     "as_message",
     "assistant",
     "count_tokens",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from leafward.core.agent_contexts import (
     PermissionContext,
@@ -18,7 +17,7 @@ from leafward.core.agent_contexts import (
 from leafward.core.agent_messages import read_messages, write_messages
 from leafward.core.errors import StateDecodeError
 from leafward.core.fields import Fields, refuse
-from leafward.core.json import DecodeError, Plain, decode, encode_text
+from leafward.core.json import Plain, decode_leniently, encode_text
 from leafward.core.message import Message
 
 _KEYS = (
@@ -175,25 +174,6 @@ def _difference(written: dict[str, Any], read: dict[str, Any]) -> str:
 
 def _decoded(text: str | bytes) -> object:
     try:
-        if isinstance(text, str):
-            text = Plain().text(text)
-        return decode(text)
-    except DecodeError as error:
-        return _mended(text, error)
-    except RecursionError:
-        refuse("", "is nested too deeply")
-
-
-def _mended(text: str | bytes, error: DecodeError) -> object:
-    """Read a document again whose text may hold escaped halves of surrogate pairs, which become U+FFFD."""
-    try:
-        plain = text if isinstance(text, str) else text.decode()
-        if "\\ud" not in plain.lower():
-            refuse("", f"is not JSON: {error}")
-        return Plain().copy(json.loads(plain, parse_constant=_no_constant))
-    except (ValueError, RecursionError):
-        refuse("", f"is not JSON: {error}")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+        return decode_leniently(text)
+    except ValueError as error:
+        refuse("", str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -24,10 +24,11 @@ def encode_text(value: object) -> str:
 
 
 class Plain:
-    """Copies values as plain JSON, and remembers whether it had to mend text."""
+    """Copies values as plain JSON, and remembers whether it had to mend text; `what` is what errors call the whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "a message") -> None:
         self.mended = False
+        self._what = what
 
     def copy(self, value: object, depth: int = 0) -> Any:
         """Return a deep copy of `value` as dicts, lists, strings, numbers, booleans and None.
@@ -42,7 +43,7 @@ class Plain:
         if value is None or isinstance(value, bool):
             return value
         if depth > MAX_DEPTH:
-            raise ValueError(f"a message nests values deeper than {MAX_DEPTH} levels")
+            raise ValueError(f"{self._what} nests values deeper than {MAX_DEPTH} levels")
         if isinstance(value, Mapping):
             items = cast(Mapping[object, object], value).items()
             return {self.key(key): self.copy(item, depth + 1) for key, item in items}
@@ -50,17 +51,17 @@ class Plain:
             return [self.copy(item, depth + 1) for item in cast(list[object], value)]
         if isinstance(value, int):
             if not _LOWEST <= value <= _HIGHEST:
-                raise ValueError("a message holds an integer beyond 64 bits: send it as a string")
+                raise ValueError(f"{self._what} holds an integer beyond 64 bits: send it as a string")
             return int(value)
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise ValueError(f"a message holds {value}, which JSON cannot: send null or a string")
+                raise ValueError(f"{self._what} holds {value}, which JSON cannot: send null or a string")
             return float(value)
-        raise ValueError(f"a message holds a {type(value).__name__}, which is not a JSON value")
+        raise ValueError(f"{self._what} holds a {type(value).__name__}, which is not a JSON value")
 
     def key(self, key: object) -> str:
         if not isinstance(key, str):
-            raise ValueError(f"a message holds an object with the key {key!r}, which is not a string")
+            raise ValueError(f"{self._what} holds an object with the key {key!r}, which is not a string")
         return self.text(key)
 
     def text(self, text: str) -> str:
@@ -73,3 +74,35 @@ class Plain:
             self.mended = True
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
+
+
+def decode_leniently(text: str | bytes) -> Any:
+    """Decode JSON that others wrote; halves of surrogate pairs, escaped or not, become U+FFFD.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply; the text says where.
+    """
+    try:
+        return decode(Plain().text(text) if isinstance(text, str) else text)
+    except DecodeError as error:
+        return _decode_halves(text, error)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _decode_halves(text: str | bytes, error: DecodeError) -> Any:
+    # Imported late: hardly anybody needs it.
+    import json
+
+    problem = ValueError(f"is not JSON: {error}")
+    try:
+        plain = text if isinstance(text, str) else text.decode()
+        if "\\ud" not in plain.lower():
+            raise problem from error
+        return Plain().copy(json.loads(plain, parse_constant=_no_constant))
+    except (ValueError, RecursionError):
+        raise problem from error
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

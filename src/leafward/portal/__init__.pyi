@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from leafward.core.archive import Archive
 from leafward.core.ids import Owner, Scope
@@ -14,6 +14,7 @@ from leafward.core.parent import ParentId
 from leafward.core.prompt import ContextBlock
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
+from leafward.core.session_key import AnyKey, SessionKey
 from leafward.core.skills import Reclaimed
 from leafward.core.tokens import TokenCounter
 from leafward.core.tree import Outline, TreeNode
@@ -41,6 +42,7 @@ from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.leases import Lease
 from leafward.stores.registry import ErasureReport, Origin, Page
+from leafward.stores.states.contracts import T, Versioned
 
 __all__ = [
     "BlockingEntryIndex",
@@ -51,6 +53,7 @@ __all__ = [
     "BlockingSession",
     "BlockingSessionManager",
     "BlockingSessionRegistry",
+    "BlockingStateStore",
     "BlockingStore",
     "BlockingTool",
     "BlockingToolSet",
@@ -79,6 +82,8 @@ class BlockingStore:
     def entries(self) -> BlockingEntryIndex: ...
     @property
     def registry(self) -> BlockingSessionRegistry: ...
+    @property
+    def states(self) -> BlockingStateStore: ...
     @property
     def leases(self) -> BlockingLeases: ...
     def fenced(self, lease: BlockingLease | Lease) -> BlockingStore:
@@ -842,6 +847,39 @@ class BlockingEntryIndex:
 
     def keep_prompt(self, scope: Scope, prompt: Prompt, *, replace: bool) -> Prompt:
         """Store the prompt, unless there is one and it is not to be replaced; return what is stored now."""
+
+class BlockingStateStore:
+    """What all our stores of states have in common: keys, types and fences; `_table` keeps the texts."""
+
+    @property
+    def distributed(self) -> bool: ...
+    @property
+    def leases(self) -> BlockingLeases: ...
+    def with_lease(self, lease: BlockingLease | Lease) -> BlockingStateStore:
+        """Return a store whose every write is refused, with `LeaseLost`, once another holder came."""
+
+    def save(self, key: AnyKey, name: str, value: Any) -> None: ...
+    @overload
+    def get(self, key: AnyKey, name: str) -> dict[str, Any] | None: ...
+    @overload
+    def get(self, key: AnyKey, name: str, type: type[T]) -> T | None: ...
+    @overload
+    def get_versioned(self, key: AnyKey, name: str) -> Versioned[dict[str, Any]]: ...
+    @overload
+    def get_versioned(self, key: AnyKey, name: str, type: type[T]) -> Versioned[T]: ...
+    def save_if_version(self, key: AnyKey, name: str, value: Any, expected: int) -> int: ...
+    def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None: ...
+    @overload
+    def get_list(self, key: AnyKey, name: str) -> list[dict[str, Any]]: ...
+    @overload
+    def get_list(self, key: AnyKey, name: str, type: type[T]) -> list[T]: ...
+    def exists(self, key: AnyKey) -> bool: ...
+    def delete(self, key: AnyKey, name: str | None = None) -> None: ...
+    def list_session_keys(self, user_id: str | None = None) -> set[SessionKey]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def close(self) -> None:
+        """Let go of the store; a second call does nothing."""
 
 class BlockingLeases:
     """Hands out leases."""

@@ -23,6 +23,7 @@ MIRRORED = {
     "MessageStore": Kind("leafward.stores"),
     "SessionRegistry": Kind("leafward.stores"),
     "EntryIndex": Kind("leafward.stores"),
+    "StateStore": Kind("leafward.stores"),
     "Leases": Kind("leafward.stores"),
     "Lease": Kind("leafward.stores"),
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.core.session_key import SimpleSessionKey as SimpleSessionKey
     from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES as DEFAULT_MAX_MESSAGE_BYTES
     from leafward.stores.contracts import Appended as Appended
     from leafward.stores.contracts import ChangeKind as ChangeKind
@@ -40,8 +41,24 @@ if TYPE_CHECKING:
     from leafward.stores.registry import Origin as Origin
     from leafward.stores.registry import Page as Page
     from leafward.stores.registry import SessionRegistry as SessionRegistry
+    from leafward.stores.states.contracts import AgentStateStore as AgentStateStore
+    from leafward.stores.states.contracts import Versioned as Versioned
+    from leafward.stores.states.contracts import VersionedStateStore as VersionedStateStore
+    from leafward.stores.states.embedded import InMemoryAgentStateStore as InMemoryAgentStateStore
+    from leafward.stores.states.embedded import InMemorySession as InMemorySession
+    from leafward.stores.states.embedded import SqliteAgentStateStore as SqliteAgentStateStore
+    from leafward.stores.states.json_files import JsonFileAgentStateStore as JsonFileAgentStateStore
+    from leafward.stores.states.json_files import JsonSession as JsonSession
+    from leafward.stores.states.json_files import WorkspaceSession as WorkspaceSession
+    from leafward.stores.states.redis import RedisAgentStateStore as RedisAgentStateStore
+    from leafward.stores.states.redis import RedisSession as RedisSession
+    from leafward.stores.states.servers import MysqlAgentStateStore as MysqlAgentStateStore
+    from leafward.stores.states.servers import MysqlSession as MysqlSession
+    from leafward.stores.states.servers import PostgresAgentStateStore as PostgresAgentStateStore
+    from leafward.stores.states.store import StateStore as StateStore
 
 _HOMES = {
+    "leafward.core.session_key": ("SimpleSessionKey",),
     "leafward.stores.contracts": (
         "DEFAULT_MAX_MESSAGE_BYTES",
         "Appended",
@@ -85,10 +102,36 @@ _HOMES = {
         "Page",
         "SessionRegistry",
     ),
+    "leafward.stores.states.contracts": (
+        "AgentStateStore",
+        "Versioned",
+        "VersionedStateStore",
+    ),
+    "leafward.stores.states.embedded": (
+        "InMemoryAgentStateStore",
+        "InMemorySession",
+        "SqliteAgentStateStore",
+    ),
+    "leafward.stores.states.json_files": (
+        "JsonFileAgentStateStore",
+        "JsonSession",
+        "WorkspaceSession",
+    ),
+    "leafward.stores.states.redis": (
+        "RedisAgentStateStore",
+        "RedisSession",
+    ),
+    "leafward.stores.states.servers": (
+        "MysqlAgentStateStore",
+        "MysqlSession",
+        "PostgresAgentStateStore",
+    ),
+    "leafward.stores.states.store": ("StateStore",),
 }
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_BYTES",
+    "AgentStateStore",
     "Appended",
     "ChangeKind",
     "ChangeRecord",
@@ -100,26 +143,41 @@ __all__ = [
     "EntryIndex",
     "ErasureReport",
     "Fence",
+    "InMemoryAgentStateStore",
+    "InMemorySession",
+    "JsonFileAgentStateStore",
+    "JsonSession",
     "Lease",
     "LeaseTable",
     "Leases",
     "MessageStore",
+    "MysqlAgentStateStore",
+    "MysqlSession",
     "NewOverlay",
     "Opening",
     "Origin",
     "Page",
     "PathPage",
+    "PostgresAgentStateStore",
     "Prompt",
+    "RedisAgentStateStore",
+    "RedisSession",
     "SearchFilter",
     "SessionRegistry",
     "Shelf",
+    "SimpleSessionKey",
     "Slot",
+    "SqliteAgentStateStore",
+    "StateStore",
     "Store",
     "SupportsBackup",
     "TableLeases",
     "Unchanged",
+    "Versioned",
+    "VersionedStateStore",
     "View",
     "Weight",
+    "WorkspaceSession",
     "open_store",
 ]
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leafward.stores.entries import EntryIndex
     from leafward.stores.leases import Lease, Leases
     from leafward.stores.registry import SessionRegistry
+    from leafward.stores.states.store import StateStore
 
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 
@@ -296,6 +297,9 @@ class Store(Protocol):
 
     @property
     def registry(self) -> SessionRegistry: ...
+
+    @property
+    def states(self) -> StateStore: ...
 
     @property
     def leases(self) -> Leases: ...

@@ -36,12 +36,13 @@ class Fence(NamedTuple):
     slot: Slot
     token: int
 
-    def check(self, scope: Scope) -> None:
+    def check(self, written: Scope | Slot) -> None:
         """Raise unless a write to this session is one that the lease is for."""
-        if self.slot != (scope.owner.user_id, scope.session_id):
+        slot = written if isinstance(written, Slot) else Slot(written.owner.user_id, written.session_id)
+        if self.slot != slot:
             raise ConfigurationError(
                 f"the lease is for session {self.slot.session_id!r} of user {self.slot.user_id!r}: "
-                f"it cannot guard a write to session {scope.session_id!r} of user {scope.owner.user_id!r}"
+                f"it cannot guard a write to session {slot.session_id!r} of user {slot.user_id!r}"
             )
 
 

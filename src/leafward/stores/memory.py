@@ -23,7 +23,9 @@ from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads, registry, remains, scanning
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.in_memory import drop_discarded, new_database, render
-from leafward.stores.sql.operations import Operation, find_session, run_steps
+from leafward.stores.sql.operations import Operation, Statement, find_session, run_steps
+from leafward.stores.sql.state_table import SqlStates
+from leafward.stores.sql.states import StateRows
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.urls import without_secrets
 
@@ -82,9 +84,17 @@ class MemoryRunner:
         self._commit(leases.leave(slot, holder))
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        return await self.look(operation)
+
+    async def look(self, operation: Callable[[], Operation[T]]) -> T:
         self._guard.check()
         with self._data.lock:
             return self._run(operation())
+
+    async def change(
+        self, operation: Callable[[bool], Operation[T]], fence: Fence | None, alone: Statement | None = None
+    ) -> T:
+        return self._commit(leases.behind(fence, operation(False)))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self.read(where, lambda: scanning.search(where, query, only, limit))
@@ -95,7 +105,10 @@ class MemoryRunner:
                 await changed.wait()
                 changed.clear()
 
-    async def erase(self, scope: Scope) -> ErasureReport:
+    async def is_shared(self, scope: Scope) -> bool:
+        return await self.look(lambda: registry.is_shared(scope))
+
+    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
         left = self._commit(_erase(scope))
         self._data.signals.notify(scope)
         return ErasureReport(scope.session_id, left is not None, left or [])
@@ -120,7 +133,8 @@ class MemoryStore(SqlStore):
         self._guard = Guard("this memory:// store")
         self._data = data
         self._named = named
-        super().__init__(MemoryRunner(data, self._guard), max_message_bytes)
+        self.runner = MemoryRunner(data, self._guard)
+        super().__init__(self.runner, SqlStates(self.runner, StateRows("2.x")), max_message_bytes)
 
     def durability(self) -> Durability:
         return "none"

@@ -43,6 +43,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.scope",
     "leafward.testing.search",
     "leafward.testing.settling",
+    "leafward.testing.states",
     "leafward.testing.store",
     "leafward.testing.tree",
 )
@@ -57,6 +58,7 @@ from leafward.testing.messages import MessageContract  # noqa: E402
 from leafward.testing.registry import RegistryContract  # noqa: E402
 from leafward.testing.scope import ScopeContract  # noqa: E402
 from leafward.testing.search import SearchContract  # noqa: E402
+from leafward.testing.states import StateContract, VersionedStateContract  # noqa: E402
 from leafward.testing.store import StoreContract  # noqa: E402
 from leafward.testing.tree import TreeContract  # noqa: E402
 
@@ -71,6 +73,8 @@ __all__ = [
     "RegistryContract",
     "ScopeContract",
     "SearchContract",
+    "StateContract",
     "StoreContract",
     "TreeContract",
+    "VersionedStateContract",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leafward import Session, SessionManager, SessionNotFound, user
+from leafward import Session, SessionKey, SessionManager, SessionNotFound, user
 from leafward.testing.filled import fill, find_fact, manage, picture
 from leafward.testing.ids import HOSTILE_IDS
 from leafward.testing.scope import CONFUSABLE
@@ -121,6 +121,41 @@ class DeletionContract(Settling):
         assert any(fork.id in line for line in report.not_reached)
         assert any("'house'" in line for line in report.not_reached)
         assert (await manager.erase("never there")).not_reached == []
+
+    @pytest.mark.parametrize("how", ["delete", "erase"])
+    async def test_the_states_of_an_ended_session_go_with_it(self, store: Store, how: str) -> None:
+        manager, states = SessionManager(store, user_id="alice"), store.states
+        for key in (SessionKey("s", "alice"), SessionKey("t", "alice"), SessionKey("s"), SessionKey("s", "bob")):
+            await states.save(key, "agent_state", {"of": key.session_id})
+            await states.save_list(key, "memory_messages", [{"n": 1}])
+        await manager.get_session("s").append_message(user("hi"))
+
+        assert await _end(manager, how, "s") is True
+
+        assert not await states.exists(SessionKey("s", "alice"))
+        assert await states.get_list(SessionKey("s", "alice"), "memory_messages") == []
+        for key in (SessionKey("t", "alice"), SessionKey("s"), SessionKey("s", "bob")):
+            assert await states.get(key, "agent_state") == {"of": key.session_id}
+
+    @pytest.mark.parametrize("how", ["delete", "erase"])
+    async def test_states_stay_while_another_agent_has_the_session(self, store: Store, how: str) -> None:
+        one, other = (SessionManager(store, user_id="alice", agent_id=agent) for agent in ("one", "other"))
+        for manager in (one, other):
+            await manager.get_session("s").append_message(user("hi"))
+        key = SessionKey("s", "alice")
+        await store.states.save(key, "agent_state", {"n": 1})
+
+        assert await _end(one, how, "s") is True
+        assert await store.states.get(key, "agent_state") == {"n": 1}
+        assert await _end(other, how, "s") is True
+        assert not await store.states.exists(key)
+
+    async def test_states_without_a_session_are_erased_as_well(self, store: Store) -> None:
+        await store.states.save("only", "agent_state", {"n": 1})
+        report = await SessionManager(store).erase("only")
+        assert report.erased is True
+        assert report.not_reached
+        assert not await store.states.exists("only")
 
     async def test_a_fork_and_a_continuation_outlive_what_they_came_from(self, store: Store) -> None:
         manager = manage(store)

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -52,12 +52,20 @@ class Folder:
 
     def stamp(self, parts: Parts) -> Stamp | None:
         """Look at a file without opening it."""
+        found = self._look(parts)
+        return None if found is None else Stamp.of(found)
+
+    def has_directory(self, parts: Parts) -> bool:
+        """Tell whether there is such a directory; a link is none."""
+        found = self._look(parts)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def _look(self, parts: Parts) -> os.stat_result | None:
         with self._directory(parts[:-1]) as directory:
             try:
-                found = None if directory is None else os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+                return None if directory is None else os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
             except FileNotFoundError:
-                found = None
-        return None if found is None else Stamp.of(found)
+                return None
 
     def open(self, parts: Parts, *, make: bool = False) -> int | None:
         """Return a descriptor of a file, which is the caller's to close; `None` when there is none and none is made.
@@ -105,6 +113,21 @@ class Folder:
         with self._directory(parts) as directory:
             return [] if directory is None else os.listdir(directory)
 
+    def files(self, parts: Parts) -> list[str]:
+        """Return the files that a directory holds; links are none."""
+        return self._named(parts, lambda one: one.is_file(follow_symlinks=False))
+
+    def directories(self, parts: Parts) -> list[str]:
+        """Return the directories that a directory holds; links are none."""
+        return self._named(parts, lambda one: one.is_dir(follow_symlinks=False))
+
+    def _named(self, parts: Parts, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+        with self._directory(parts) as directory:
+            if directory is None:
+                return []
+            with os.scandir(directory) as found:
+                return [one.name for one in found if wanted(one)]
+
     def stamps(self, parts: Parts) -> Iterator[tuple[str, Stamp]]:
         """Look at all that a directory holds."""
         with self._directory(parts) as directory:
@@ -121,13 +144,26 @@ class Folder:
                 self._sync_directory(target)
                 self._sync_directory(source)
 
-    def remove(self, parts: Parts) -> None:
-        """Remove a file for good; none there is fine."""
+    def remove(self, parts: Parts, *, synced: bool = True) -> None:
+        """Remove a file, for good unless `synced` is off; none there is fine."""
         with self._directory(parts[:-1]) as directory:
             if directory is not None:
                 try:
                     os.unlink(parts[-1], dir_fd=directory)
                 except FileNotFoundError:
+                    return
+                if synced:
+                    self._sync_directory(directory)
+
+    def remove_if_empty(self, parts: Parts) -> None:
+        """Remove a directory for good, unless it holds something."""
+        with self._directory(parts[:-1]) as directory:
+            if directory is not None:
+                try:
+                    os.rmdir(parts[-1], dir_fd=directory)
+                except OSError as error:
+                    if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                        raise
                     return
                 self._sync_directory(directory)
 

@@ -9,7 +9,7 @@ import sqlite3
 from leafward.core.ids import Owner, Scope
 from leafward.stores.files import positions
 from leafward.stores.files.folder import Folder, Parts
-from leafward.stores.files.names import JOURNAL, name_of, owner_parts
+from leafward.stores.files.names import JOURNAL, name_of, owner_parts, session_parts
 from leafward.stores.files.writing import named
 from leafward.stores.journal.entry import Header
 from leafward.stores.journal.lines import read
@@ -40,6 +40,13 @@ class Listing:
                     behind.append(Scope(owner, session_id))
             ids = (self._id_in((*directory, name)) for name in found)
             return [*behind, *(Scope(owner, id) for id in ids if id is not None)]
+
+    def is_shared(self, scope: Scope) -> bool:
+        """Tell whether there is a journal of another agent for a session of this user and this id."""
+        own, above = session_parts(scope), owner_parts(scope.owner.agent_id, scope.owner.user_id)[:-1]
+        with named(self._folder.shown(above)):
+            others = [(*above, agent, *own[-2:]) for agent in self._folder.directories(above)]
+            return any(parts != own and self._folder.stamp(parts) is not None for parts in others)
 
     def _id_in(self, parts: Parts) -> str | None:
         """Return whose journal a file is, by its first line; `None` unless that fits its name."""

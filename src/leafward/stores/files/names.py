@@ -24,40 +24,47 @@ UNFINISHED = ".unfinished"
 ASIDE = ("torn", "damaged")
 """The kinds of files that are kept beside a journal."""
 
-_ESCAPE = "~"
-_LONGEST = 255
+STATES = ".states"
+"""The directory of typed state."""
+
+ESCAPE = "~"
+"""What a name of our own begins with."""
+LONGEST = 255
 """Bytes of a name that a system allows."""
-_SAFE = re.compile(r"[A-Za-z0-9_.-]+")
+SAFE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @lru_cache(maxsize=4096)
 def name_of(id: str, ending: str = "") -> str:
     """Return the name of a file or directory for an id."""
-    if _SAFE.fullmatch(id):
-        name = _ESCAPE + id if _is_ambiguous(id) else id
-    else:
-        name = urlsafe_b64encode(id.encode()).decode().rstrip("=")
-    return (name if len(name) + len(ending) <= _LONGEST else _hashed(id)) + ending
+    name = encoded(id)
+    if SAFE.fullmatch(id):
+        name = ESCAPE + id if _is_ambiguous(id) else id
+    return (name if len(name) + len(ending) <= LONGEST else hashed(id)) + ending
 
 
-def _hashed(text: str) -> str:
-    return f"{_ESCAPE}{_ESCAPE}{sha256(text.encode()).hexdigest()}"
+def encoded(text: str) -> str:
+    """Return a text as AgentScope writes an id that has other characters."""
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def hashed(text: str) -> str:
+    """Return a name for a text whose other names are too long."""
+    return f"{ESCAPE}{ESCAPE}{sha256(text.encode()).hexdigest()}"
 
 
 def _is_ambiguous(id: str) -> bool:
     # A context file of AgentScope for the id "a.log" would be the journal of "a".
-    return id.startswith((".", INDEX)) or id.endswith(".log") or _is_encoding(id)
+    return id.startswith((".", INDEX)) or id.endswith(".log") or decoded(id) is not None
 
 
-def _is_encoding(name: str) -> bool:
-    """Tell whether a name is the one that another id is encoded to."""
+def decoded(name: str) -> str | None:
+    """Return the id that is encoded to a name, if there is one."""
     try:
-        decoded = urlsafe_b64decode(name + "=" * (-len(name) % 4))
-        id = decoded.decode()
+        id = urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
     except ValueError:
-        return False
-    encoded = urlsafe_b64encode(decoded).decode().rstrip("=")
-    return encoded == name and refusal(id) is None and not _SAFE.fullmatch(id)
+        return None
+    return id if refusal(id) is None and not SAFE.fullmatch(id) and encoded(id) == name else None
 
 
 def user_name(user_id: str | None) -> str:
@@ -91,7 +98,7 @@ def is_aside(journal: str, name: str) -> bool:
 
 
 def _beside(journal: str) -> str:
-    return journal if len(journal) <= _LONGEST - len(".damaged-99999") else _hashed(journal) + JOURNAL
+    return journal if len(journal) <= LONGEST - len(".damaged-99999") else hashed(journal) + JOURNAL
 
 
 def temporary() -> tuple[str, str]:

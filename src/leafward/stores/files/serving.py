@@ -127,6 +127,9 @@ class Serving:
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         return await self._run(lambda runner: runner.read(where, operation))
 
+    async def change(self, operation: Callable[[bool], Operation[T]], fence: Fence | None) -> T:
+        return await self._run(lambda runner: runner.change(operation, fence))
+
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._run(lambda runner: runner.search(where, query, only, limit))
 
@@ -141,8 +144,11 @@ class Serving:
                         await changed.wait()
                         changed.clear()
 
-    async def erase(self, scope: Scope) -> ErasureReport:
-        return await self._run(lambda runner: runner.erase(scope))
+    async def is_shared(self, scope: Scope) -> bool:
+        return await self._run(lambda runner: runner.is_shared(scope))
+
+    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
+        return await self._run(lambda runner: runner.erase(scope, scrub=scrub))
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         return await self._run(lambda runner: runner.take(slot, holder, ttl))

@@ -24,12 +24,13 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
-    def _user(self, user_id: str | None) -> str:
+    def user(self, user_id: str | None) -> str:
+        """Return what all keys of a user begin with."""
         # No user's tag is without a colon, so the anonymous one is nobody else's.
         return f"{self._prefix}{{{'anonymous' if user_id is None else f'u:{escape(user_id)}'}}}"
 
     def _agent(self, owner: Owner) -> str:
-        return f"{self._user(owner.user_id)}:agent:{escape(owner.agent_id)}"
+        return f"{self.user(owner.user_id)}:agent:{escape(owner.agent_id)}"
 
     def journal(self, journal: Journal) -> list[bytes]:
         """Return the keys of a journal's batches and of its mark."""
@@ -48,7 +49,15 @@ class Keys:
         agent = self._agent(owner)
         return [f"{agent}:sessions".encode(), f"{agent}:recent".encode()]
 
+    def listings(self, user_id: str | None) -> bytes:
+        """Return the key of the set of the keys of what is known of a user's sessions, one for each agent."""
+        return f"{self.user(user_id)}:listings".encode()
+
+    def answer(self, user_id: str | None, name: str) -> bytes:
+        """Return the key of what a write answered."""
+        return f"{self.user(user_id)}:answer:{name}".encode()
+
     def lease(self, slot: Slot) -> list[bytes]:
         """Return the keys of a lease, of who waits for it in which order, and of how long each place is kept."""
-        user, session = self._user(slot.user_id), escape(slot.session_id)
+        user, session = self.user(slot.user_id), escape(slot.session_id)
         return [f"{user}:{part}:{session}".encode() for part in ("lease", "queue", "waiting")]

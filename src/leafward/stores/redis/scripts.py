@@ -48,15 +48,15 @@ end
 return found
 """)
 
-# KEYS: the lease; the turn; for each write the list, the mark, and the two of the owner's listing. ARGV: whether this
-# is a repetition, the nonce, the fencing token or nothing, who writes, and for how long a turn is kept; for each write
-# the mark that is expected, the mark to set, the batch, the session, its time and its description, and whether it
-# takes the place of all others. Returns 1 done, 0 refused, 2 another's turn, -1 lease lost, -2 damaged.
+# KEYS: the lease; the turn; the user's listings; for each write the list, the mark, and the two of the owner's listing.
+# ARGV: whether this is a repetition, the nonce, the fencing token or nothing, who writes, and for how long a turn is
+# kept; for each write the mark that is expected, the mark to set, the batch, the session, its time and its description,
+# and whether it takes the place of all others. Returns 1 done, 0 refused, 2 another's turn, -1 lease lost, -2 damaged.
 COMMIT = Script("""
 local repeated, nonce, token, writer, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local writes, writing = {}, false
-for n = 1, (#KEYS - 2) / 4 do
-    local k, a = 4 * n - 1, 7 * n - 1
+for n = 1, (#KEYS - 3) / 4 do
+    local k, a = 4 * n, 7 * n - 1
     local one = {
         list = KEYS[k], mark = KEYS[k + 1], infos = KEYS[k + 2], recent = KEYS[k + 3],
         expected = ARGV[a], new = ARGV[a + 1], batch = ARGV[a + 2],
@@ -87,6 +87,7 @@ for _, one in ipairs(writes) do
         if redis.call('LLEN', one.list) ~= length then return -2 end
         -- Also so that a key of another type fails before anything is written.
         one.listed = redis.call('ZCARD', one.recent) and redis.call('HGET', one.infos, one.session)
+        if not one.listed then redis.call('SCARD', KEYS[3]) end
     end
 end
 for _, one in ipairs(writes) do
@@ -99,11 +100,13 @@ for _, one in ipairs(writes) do
         else
             redis.call('UNLINK', one.list, one.mark)
             redis.call('HDEL', one.infos, one.session)
+            if redis.call('EXISTS', one.infos) == 0 then redis.call('SREM', KEYS[3], one.infos) end
         end
         if one.listed then redis.call('ZREM', one.recent, string.sub(one.listed, 1, 16) .. one.session) end
         if one.new ~= '' and one.session ~= '' then
             redis.call('HSET', one.infos, one.session, one.at .. one.info)
             redis.call('ZADD', one.recent, 0, one.at .. one.session)
+            if not one.listed then redis.call('SADD', KEYS[3], one.infos) end
         end
     end
 end
@@ -124,6 +127,14 @@ return found
 """)
 
 SESSION = Script("return redis.call('HGET', KEYS[1], ARGV[1])")
+
+# KEYS: the user's listings, and that of the agent who asks. ARGV: the session.
+SHARED = Script("""
+for _, infos in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+    if infos ~= KEYS[2] and redis.call('HEXISTS', infos, ARGV[1]) == 1 then return 1 end
+end
+return 0
+""")
 
 COUNT = Script("return redis.call('HLEN', KEYS[1])")
 

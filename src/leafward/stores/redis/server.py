@@ -15,7 +15,7 @@ from leafward.stores.contracts import Durability
 from leafward.stores.leases import Fence, Slot, ticket_ttl
 from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.keys import Keys
-from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, LEAVE, RENEW, SESSION, SESSIONS, TAKE
+from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, LEAVE, RENEW, SESSION, SESSIONS, SHARED, TAKE
 from leafward.stores.replicated.journals import NOTHING, FinishesCommits, Journal, Listing, Mark, Outcome, Tail, Write
 
 FETCHED = 1024 * 1024
@@ -56,7 +56,7 @@ class RedisServer(FinishesCommits):
     async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
         journal = writes[0].journal
         slot = Slot(journal.owner.user_id, journal.session_id or "") if fence is None else fence.slot
-        keys = [*self._keys.lease(slot)[:1], self._keys.turn(journal)]
+        keys = [*self._keys.lease(slot)[:1], self._keys.turn(journal), self._keys.listings(journal.owner.user_id)]
         token = b"" if fence is None else fence.token
         args: list[bytes | int] = [os.urandom(8).hex().encode(), token, self._writer, TURN_MS]
         for write in writes:
@@ -99,6 +99,10 @@ class RedisServer(FinishesCommits):
 
     async def count(self, owner: Owner) -> int:
         return await self._calls.ask(COUNT, self._keys.listing(owner)[:1], [])
+
+    async def is_shared(self, scope: Scope) -> bool:
+        keys = [self._keys.listings(scope.owner.user_id), *self._keys.listing(scope.owner)[:1]]
+        return await self._calls.ask(SHARED, keys, [scope.session_id.encode()]) == 1
 
     # Leases.
 

@@ -47,7 +47,9 @@ def read_url(url: str) -> Address:
     Raises:
         ConfigurationError: it is not one of ours; what it says is not repeated, for it may be a password.
     """
-    scheme, _, rest = url.partition("://")
+    scheme, _, rest = str(url).partition("://")
+    if scheme not in _KINDS:
+        raise ConfigurationError(f"this is not the URL of a Redis: write {_FORMS}")
     kind, port = _KINDS[scheme]
     login, at, place = rest.rpartition("@")
     hosts, _, path = place.partition("/")

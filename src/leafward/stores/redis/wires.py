@@ -104,18 +104,17 @@ class Wire:
             self._leave()
 
     async def _go_on(self) -> None:
-        try:
-            while self._under_way or self._next:
-                await self._exchange()
-                # Those who have their replies may have more to ask, which is then sent together.
-                await asyncio.sleep(0)
-        finally:
-            self._leave()
+        while self._under_way or self._next:
+            await self._exchange()
+            # Those who have their replies may have more to ask, which is then sent together.
+            await asyncio.sleep(0)
 
-    def _leave(self) -> None:
+    def _leave(self, _: asyncio.Task[None] | None = None) -> None:
         """Leave what is left to another, after a cancellation as well."""
         if self._under_way or self._next:
             self._going_on = asyncio.create_task(self._go_on())
+            # Not at the end of the task itself: one that is cancelled before it began has none.
+            self._going_on.add_done_callback(self._leave)
         else:
             self.is_idle = True
 

@@ -115,10 +115,15 @@ class Server(LeaseTable, Protocol):
 
     async def session(self, scope: Scope) -> Listing | None:
         """Return what the list shows of one session."""
-        ...
+        found = await self.sessions(scope.owner, None, None)
+        return next((one for one in found if one.session_id == scope.session_id), None)
 
     async def count(self, owner: Owner) -> int:
         """Return how many sessions an owner has."""
+        return len(await self.sessions(owner, None, None))
+
+    async def is_shared(self, scope: Scope) -> bool:
+        """Tell whether another agent has a session of this user and this id."""
         ...
 
     async def scrub(self) -> list[str]:

@@ -13,6 +13,7 @@ from leafward.stores.registry import Page
 from leafward.stores.replicated.journals import Listing, Server
 from leafward.stores.sql.running import Runner
 from leafward.stores.sql.sessions import SqlRegistry
+from leafward.stores.states.table import StateTable
 
 _CURSOR = re.compile(r"([0-9]{16})\.(.+)", re.ASCII)
 _decode = msgspec.json.Decoder(SessionInfo).decode
@@ -21,8 +22,8 @@ _decode = msgspec.json.Decoder(SessionInfo).decode
 class ReplicatedRegistry(SqlRegistry):
     """Reads the list without reading the sessions; all else is done as everywhere."""
 
-    def __init__(self, runner: Runner, server: Server, guard: Guard) -> None:
-        super().__init__(runner)
+    def __init__(self, runner: Runner, server: Server, states: StateTable, guard: Guard) -> None:
+        super().__init__(runner, states)
         self._server = server
         self._guard = guard
 

@@ -9,6 +9,7 @@ from leafward.stores.replicated.listing import ReplicatedRegistry
 from leafward.stores.replicated.replicas import BUDGET
 from leafward.stores.replicated.running import ReplicatedRunner
 from leafward.stores.sql.store import SqlStore
+from leafward.stores.states.table import StateTable
 
 
 class ReplicatedStore(SqlStore):
@@ -20,12 +21,15 @@ class ReplicatedStore(SqlStore):
 
     distributed = True
 
-    def __init__(self, server: Server, guard: Guard, max_message_bytes: int, budget: int = BUDGET) -> None:
+    def __init__(
+        self, server: Server, states: StateTable, guard: Guard, max_message_bytes: int, budget: int = BUDGET
+    ) -> None:
         self._guard = guard
         self._server = server
-        self._runner = ReplicatedRunner(server, guard, budget)
-        super().__init__(self._runner, max_message_bytes)
-        self.registry = ReplicatedRegistry(self._runner, server, guard)
+        self.state_table = states
+        self.runner = ReplicatedRunner(server, guard, budget)
+        super().__init__(self.runner, states, max_message_bytes)
+        self.registry = ReplicatedRegistry(self.runner, server, states, guard)
 
     def durability(self) -> Durability:
         """Tell what a finished write survives, from the server's settings when the store was opened."""
@@ -36,4 +40,4 @@ class ReplicatedStore(SqlStore):
         self._guard.check_process()
         if not self._guard.closed:
             self._guard.closed = True
-            await self._runner.close()
+            await self.runner.close()

@@ -101,7 +101,13 @@ class Appender:
     def _send_more(self) -> None:
         if self._waiting and self._senders < MOST_AT_ONCE + self._stuck:
             self._senders += 1
-            self._keep(asyncio.create_task(self._send()))
+            sending = self._keep(asyncio.create_task(self._send()))
+            # Not at the end of the task itself: one that is cancelled before it began has none.
+            sending.add_done_callback(self._sent)
+
+    def _sent(self, _: asyncio.Task[None]) -> None:
+        self._senders -= 1
+        self._send_more()
 
     async def _send(self) -> None:
         group: list[_Job] = []
@@ -124,9 +130,6 @@ class Appender:
             for job in group or self._next_group():
                 job.settle(error)
             raise
-        finally:
-            self._senders -= 1
-            self._send_more()
 
     @contextmanager
     def _giving_way(self) -> Generator[None]:

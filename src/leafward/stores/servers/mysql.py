@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from importlib import import_module
 from itertools import groupby
@@ -21,7 +22,7 @@ from leafward.stores.servers.server import Failure, Placed, Planned, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
-from leafward.stores.sql.dialect import MySQL
+from leafward.stores.sql.dialect import MySQL, StatesTable
 from leafward.stores.sql.operations import Many
 from leafward.stores.urls import need_driver, without_secrets
 
@@ -42,8 +43,8 @@ BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACT
 
 SETTINGS = """
     SELECT VERSION(), @@global.read_only, @@global.innodb_read_only, @@global.innodb_flush_log_at_trx_commit,
-        @@global.max_allowed_packet, DATABASE(), @@sql_mode, @@global.innodb_ft_min_token_size,
-        @@global.innodb_ft_max_token_size"""
+        @@global.max_allowed_packet, DATABASE(), @@sql_mode"""
+INDEX_SETTINGS = "SELECT @@global.innodb_ft_min_token_size, @@global.innodb_ft_max_token_size"
 ISOLATION = "SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')"
 HAS_META = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s"
 
@@ -62,11 +63,12 @@ class MysqlServer(Server):
 
     durability: Durability = "power"
 
-    def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
+    def __init__(self, pool: Any, where: str, prefix: str, states: StatesTable, *, ours: bool) -> None:
         super().__init__(pool.maxsize, keeps=ours)
         self.where = where
         self.errors = _errors()
         self._prefix = prefix
+        self._states = states
         self._pool = pool
         self._ours = ours
         self._begin = "START TRANSACTION" if ours else BEGIN_WRITING
@@ -186,11 +188,11 @@ class MysqlServer(Server):
     def explain(self, error: Exception) -> LeafwardError:
         return explain(error, self.where)
 
-    async def prepare(self, max_message_bytes: int) -> None:
-        """Make or check the tables, one process at a time."""
+    async def prepare(self) -> None:
+        """See that the server can be used."""
         async with self.connection() as connection:
             (settings,) = (await self._ask(connection, SETTINGS))[0][0]
-            version, read_only, innodb, flush, packet, database, mode, shortest, longest = settings
+            version, read_only, innodb, flush, packet, database, mode = settings
             if database is None:
                 raise ConfigurationError(f"the URL of {self.where} names no database: write mysql://…/name")
             if read_only not in (0, "OFF") or innodb:
@@ -201,23 +203,31 @@ class MysqlServer(Server):
                 raise ConfigurationError(
                     "the pool's connections cut off what is too long: make it with a strict sql_mode"
                 )
-            if shortest > 3 or longest < LONGEST_WORD + 2:
-                raise ConfigurationError(
-                    f"{self.where} leaves words out of its index: set innodb_ft_min_token_size to at most 3 and "
-                    f"innodb_ft_max_token_size to at least {LONGEST_WORD + 2}"
-                )
-            if packet < max_message_bytes + ROOM:
-                raise ConfigurationError(
-                    f"{self.where} takes {packet:,} bytes at once, and messages may have {max_message_bytes:,}: "
-                    f"{RAISE_PACKET}"
-                )
             self._packet = packet
             self.durability = "power" if flush in (1, 3) else "process" if flush == 2 else "none"
             collation = "utf8mb4_nopad_bin" if "MariaDB" in version else "utf8mb4_0900_bin"
-            self.dialect = MySQL(self._prefix, collation=collation)
+            self.dialect = MySQL(self._prefix, self._states, collation=collation)
+            self._collation = collation
             self._named = lru_cache(maxsize=64)(self.dialect.named)
-            await self._migrate(connection)
-            await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=collation)
+
+    async def check_messages(self, max_message_bytes: int) -> None:
+        """See that it takes messages of this size, and indexes all their words."""
+        if self._packet < max_message_bytes + ROOM:
+            raise ConfigurationError(
+                f"{self.where} takes {self._packet:,} bytes at once, and messages may have {max_message_bytes:,}: "
+                f"{RAISE_PACKET}"
+            )
+        async with self.connection() as connection:
+            ((shortest, longest),) = (await self._ask(connection, INDEX_SETTINGS))[0][0]
+        if shortest > 3 or longest < LONGEST_WORD + 2:
+            raise ConfigurationError(
+                f"{self.where} leaves words out of its index: set innodb_ft_min_token_size to at most 3 and "
+                f"innodb_ft_max_token_size to at least {LONGEST_WORD + 2}"
+            )
+
+    async def make_tables(self, connection: Any) -> None:
+        await self._migrate(connection)
+        await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=self._collation)
 
     async def _migrate(self, connection: Any) -> None:
         lock = f"leafward {self._prefix}"
@@ -324,6 +334,16 @@ async def open_mysql(
     """
     check_options(durability, max_message_bytes)
     prefix = setup.check_prefix(table_prefix)
+    async with connected(url, prefix, StatesTable(setup.states_table(prefix)), client) as server:
+        await server.check_messages(max_message_bytes)
+        async with server.connection() as connection:
+            await server.make_tables(connection)
+        return ServerStore(server, f"the store {server.where}", max_message_bytes)
+
+
+@asynccontextmanager
+async def connected(url: str, prefix: str, states: StatesTable, client: Any = None) -> AsyncGenerator[MysqlServer]:
+    """Give a server that can be used; it is closed only if what follows fails."""
     asyncmy = need_driver("asyncmy", "mysql", url)
     where = without_secrets(url)
     setup.check_pool(client, "asyncmy")
@@ -332,15 +352,15 @@ async def open_mysql(
         if pool is None:
             async with asyncio.timeout(CONNECT_S):
                 pool = await asyncmy.create_pool(minsize=1, maxsize=MOST_CONNECTIONS, **_arguments(url))
-        server = MysqlServer(pool, where, prefix, ours=client is None)
+        server = MysqlServer(pool, where, prefix, states, ours=client is None)
         try:
-            await server.prepare(max_message_bytes)
+            await server.prepare()
+            yield server
         except BaseException:
             await server.close()
             raise
     except _errors() as error:
         raise explain(error, where) from error
-    return ServerStore(server, f"the store {where}", max_message_bytes)
 
 
 def _parts(url: str) -> SplitResult | None:

@@ -42,22 +42,24 @@ _WEIGHED = " AND s.window_tokens IS NOT NULL"
 _WEIGHT = "s.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = s.session_no)"
 _INSERT = "INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)"
 
-# Held first, so that it stays what the later statements find it to be; moved only if the messages were added.
-_HOLD = f"""
+# Held first, so that it stays what the later statements find it to be; moved only if the messages were added. They go
+# by its number: by its ids they might find a session that another made meanwhile, and that is not held.
+_HOLD = f"SET @held = (SELECT s.session_no FROM {{p}}session s WHERE {_SCOPE} FOR UPDATE);"
+_FIND = f"""
     SELECT %s + {_WEIGHT}, s.session_no, s.tree_no, s.version + 1, s.leaf + %s
-    FROM {{p}}session s WHERE {_SCOPE} FOR UPDATE;"""
+    FROM {{p}}session s WHERE s.session_no = @held;"""
 _DRAFT = "SELECT %s AS n, %s AS id, %s AS role, %s AS tokens, %s AS created_at, %s AS body"
 _ADD = f"""{_INSERT}
     SELECT s.leaf + d.n, s.tree_no, s.version + 1, d.id, d.role, d.tokens, d.created_at, d.body
     FROM ({{rows}}) d JOIN {{p}}session s JOIN {{p}}lane l ON l.lane_no = s.leaf >> 32
-    WHERE {_SCOPE} AND l.floor <= s.leaf + 1
+    WHERE s.session_no = @held AND l.floor <= s.leaf + 1
         AND NOT EXISTS (SELECT 1 FROM {{p}}message m WHERE m.place > s.leaf AND m.place < (l.lane_no + 1) << 32)"""
 _NEW = " AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.tree_no = s.tree_no AND m.id IN ({ids}));"
-_MOVE = f"""
-    UPDATE {{p}}session s SET s.leaf = s.leaf + %s, s.version = s.version + 1,
+_MOVE = """
+    UPDATE {p}session s SET s.leaf = s.leaf + %s, s.version = s.version + 1,
         s.window_tokens = s.window_tokens + %s, s.updated_at = %s
-    WHERE {_SCOPE} AND EXISTS (
-        SELECT 1 FROM {{p}}message m WHERE m.place = s.leaf + %s AND m.tree_no = s.tree_no AND m.seq = s.version + 1
+    WHERE s.session_no = @held AND EXISTS (
+        SELECT 1 FROM {p}message m WHERE m.place = s.leaf + %s AND m.tree_no = s.tree_no AND m.seq = s.version + 1
     );"""
 
 # Nothing that matters here happens to a session without moving its version; an id that is known violates its key.
@@ -94,7 +96,6 @@ _MOVE_ALL = """
 
 def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
     """Append if the session is there, all ids are new and the leaf is the last of its lane."""
-    scope = scope_ids(command.scope)
     lease = _lease(command, fence)
     ids = [draft.message.id for draft in command.drafts]
     rows = [
@@ -104,21 +105,22 @@ def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
     return _join(
         [
             Packet(_HOLD_LEASE if fence else "", lease),
-            Packet(_HOLD, (command.tokens, len(ids), *scope)),
-            _of_rows(_ADD, rows, scope),
+            Packet(_HOLD, scope_ids(command.scope)),
+            Packet(_FIND, (command.tokens, len(ids))),
+            _of_rows(_ADD, rows),
             Packet((_WEIGHED if command.weigh else "") + (f" AND {_HELD}" if fence else ""), lease),
             Packet(_NEW.replace("{ids}", ", ".join(["%s"] * len(ids))), ids),
-            Packet(_MOVE, (len(ids), command.tokens, at, *scope, len(ids))),
+            Packet(_MOVE, (len(ids), command.tokens, at, len(ids))),
         ]
     )
 
 
 def was_placed(command: Append, answers: Sequence[Answer]) -> Placed | None:
     """Return where an append below the leaf ended, by what was answered; `None` when nothing was written."""
-    *_, held, _, moved = answers
+    *_, found, _, moved = answers
     if not moved.wrote:
         return None
-    window, prompt, *position = held.rows[0]
+    window, prompt, *position = found.rows[0]
     return Placed(Position(*position), Weight(window, prompt) if command.weigh else None)
 
 

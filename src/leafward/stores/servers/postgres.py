@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +18,7 @@ from leafward.stores.servers.server import Failure, Placed, Planned, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
-from leafward.stores.sql.dialect import Postgres
+from leafward.stores.sql.dialect import STATES_IN_A_SCHEMA, Postgres, StatesTable
 from leafward.stores.sql.operations import Many
 from leafward.stores.urls import need_driver, without_secrets
 
@@ -38,9 +38,9 @@ class PostgresServer(Server):
 
     durability: Durability = "power"
 
-    def __init__(self, pool: Any, where: str, prefix: str, *, ours: bool) -> None:
+    def __init__(self, pool: Any, where: str, prefix: str, states: StatesTable, *, ours: bool) -> None:
         super().__init__(pool.get_max_size(), keeps=ours)
-        self.dialect = Postgres(prefix)
+        self.dialect = Postgres(prefix, states)
         self.where = where
         self.errors = _errors()
         self._prefix = prefix
@@ -79,12 +79,15 @@ class PostgresServer(Server):
         self, connection: Any, statement: str, parameters: tuple[Any, ...], *, writing: bool
     ) -> list[Any]:
         rendered = self.dialect.render(statement, writing=writing)
+        if rendered.verbatim:
+            return await connection.fetch(rendered.text, *parameters)
         return self.dialect.decode(await connection.fetch(rendered.text, *self.dialect.encode(parameters)))
 
     async def execute_many(self, connection: Any, statement: str, parameters: Many) -> None:
         if parameters:
             rendered = self.dialect.render(statement, writing=True)
-            await connection.executemany(rendered.text, [self.dialect.encode(each) for each in parameters])
+            rows = parameters if rendered.verbatim else [self.dialect.encode(each) for each in parameters]
+            await connection.executemany(rendered.text, rows)
 
     async def append_at(self, connection: Any, planned: Sequence[Planned], at: int) -> list[Placed | None]:
         return await self._appending.at(connection, planned, at)
@@ -117,7 +120,7 @@ class PostgresServer(Server):
         return explain(error, self.where)
 
     async def prepare(self) -> None:
-        """Make or check the tables, one process at a time."""
+        """See that the server can be used."""
         async with self.connection() as connection:
             read_only, fsync, pages, commit, schema, encoding = (await connection.fetch(SETTINGS))[0]
             if read_only == "on":
@@ -130,8 +133,10 @@ class PostgresServer(Server):
                 )
             if (fsync, pages) != ("on", "on") or commit == "off":
                 self.durability = "process" if commit != "off" else "none"
-            await self._migrate(connection)
-            await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")
+
+    async def make_tables(self, connection: Any) -> None:
+        await self._migrate(connection)
+        await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")
 
     async def _migrate(self, connection: Any) -> None:
         # Whatever goes wrong, a connection that is still in a transaction is thrown away.
@@ -217,18 +222,28 @@ async def open_postgres(
     """
     check_options(durability, max_message_bytes)
     prefix = setup.check_prefix(table_prefix)
+    states = STATES_IN_A_SCHEMA._replace(table=setup.states_table(prefix))
+    async with connected(url, prefix, states, client) as server:
+        async with server.connection() as connection:
+            await server.make_tables(connection)
+        return ServerStore(server, f"the store {server.where}", max_message_bytes)
+
+
+@asynccontextmanager
+async def connected(url: str, prefix: str, states: StatesTable, client: Any = None) -> AsyncGenerator[PostgresServer]:
+    """Give a server that can be used; it is closed only if what follows fails."""
     asyncpg = need_driver("asyncpg", "postgres", url)
     where = without_secrets(url)
     setup.check_pool(client, "asyncpg")
     try:
         pool = client if client is not None else await _make_pool(asyncpg, url, where)
-        server = PostgresServer(pool, where, prefix, ours=client is None)
+        server = PostgresServer(pool, where, prefix, states, ours=client is None)
         try:
             await server.prepare()
+            yield server
         except BaseException:
             await server.close()
             raise
-        return ServerStore(server, f"the store {where}", max_message_bytes)
     except _errors() as error:
         raise explain(error, where) from error
 

@@ -27,9 +27,9 @@ from leafward.stores.servers.indexing import Indexer, Words, unindexed_sessions
 from leafward.stores.servers.purge import Purge, erase
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.signals import Signals
-from leafward.stores.sql import leases, reads
+from leafward.stores.sql import leases, reads, registry
 from leafward.stores.sql.commands import Append, Clear, Command, Remove
-from leafward.stores.sql.operations import Operation
+from leafward.stores.sql.operations import Many, Operation, Statement, single
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class ServerRunner:
     the answer to the commit is lost, the command is repeated under the name it had: it finds itself done, or does it.
     """
 
-    def __init__(self, server: Server, guard: Guard) -> None:
+    def __init__(self, server: Server, guard: Guard, *, tidies: bool = True) -> None:
         self._server = server
         self._guard = guard
         self._signals = Signals()
@@ -85,7 +85,7 @@ class ServerRunner:
         self._writes = 0
         """How many are under way."""
         # What a process that was killed left behind is nothing that a short visit has to wait for.
-        self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy)
+        self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy) if tidies else None
 
     async def settle(self) -> None:
         """Index every session, and remove all that is discarded."""
@@ -206,6 +206,34 @@ class ServerRunner:
             lambda: self._persist(lambda one: self._commit(one, operation, now_micros(), attempt), attempt),
         )
 
+    async def change(
+        self, operation: Callable[[bool], Operation[T]], fence: Fence | None, alone: Statement | None = None
+    ) -> T:
+        """Run an operation that may be repeated if the fence holds; it is told whether it may have been done before."""
+        self._guard.check()
+        attempt = _Try[T]()
+
+        async def once(connection: Any) -> T:
+            again = attempt.unsure
+            if alone is not None and not again:
+                attempt.begun = attempt.in_flight = True
+                statement, parameters = alone
+                assert not isinstance(parameters, Many)
+                given = single(await self._server.execute(connection, statement, parameters, writing=True))
+                attempt.in_flight = False
+                if given:
+                    return given
+            work = lambda: leases.behind(fence, operation(again))  # noqa: E731
+            return await self._commit(connection, work, now_micros(), attempt)
+
+        try:
+            return await self._to_its_end(attempt, lambda: self._persist(once, attempt))
+        except LeaseLost as error:
+            if attempt.unsure:
+                # What was sent before may be stored, from when the lease was held.
+                raise OutcomeUnknown(self._server.where, unanswered=True) from error
+            raise
+
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         return await self.transact(lambda: leases.take(slot, holder, ttl))
 
@@ -242,6 +270,11 @@ class ServerRunner:
         except DecodeError as error:
             raise CorruptStore(self._server.where, f"holds a message that is not JSON ({error})") from error
 
+    async def use(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        """Do some work on a connection that may be done again, to its end."""
+        self._guard.check()
+        return await asyncio.shield(self._keep(asyncio.create_task(self._persist(work, _Try[T]()))))
+
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         found = await self.look(lambda: searching.candidates(where, query, only, limit))
         owner = where.owner if isinstance(where, Scope) else where
@@ -255,7 +288,10 @@ class ServerRunner:
                 await changed.wait()
                 changed.clear()
 
-    async def erase(self, scope: Scope) -> ErasureReport:
+    async def is_shared(self, scope: Scope) -> bool:
+        return await self.look(lambda: registry.is_shared(scope))
+
+    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
         try:
             left = await self.transact(lambda: erase(scope), new_id())
         finally:
@@ -265,7 +301,8 @@ class ServerRunner:
     async def close(self) -> None:
         """Wait for what was begun, and wake all who wait."""
         self._signals.notify_all()
-        self._tidying.cancel()
+        if self._tidying is not None:
+            self._tidying.cancel()
         await self._indexer.stop()
         while self._tasks or self._writes:
             # A write without a task is about to have its next one, or to end.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from leafward.core.errors import LeafwardError
 from leafward.stores.contracts import Durability, Weight
 from leafward.stores.leases import Fence
+from leafward.stores.sql import states
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
 from leafward.stores.sql.operations import CLOCK, Many, Operation
@@ -97,7 +98,14 @@ class Server(ABC):
                 if self._keeps and self.is_usable(connection):
                     self._idle.append((time.monotonic(), connection))
                 else:
-                    await self.release(connection)
+                    await self._give_back(connection)
+
+    async def _give_back(self, connection: Any) -> None:
+        try:
+            await self.release(connection)
+        except self.errors:
+            # A pool that was given may ask its server for something; what it was lent for is over, its outcome known.
+            self.abandon(connection)
 
     @property
     def is_exhausted(self) -> bool:
@@ -184,6 +192,10 @@ class Server(ABC):
         """Say in our words what went wrong, and what to do, without secrets."""
 
     @abstractmethod
+    async def make_tables(self, connection: Any) -> None:
+        """Make or check the tables, one process at a time."""
+
+    @abstractmethod
     async def close(self) -> None: ...
 
     async def drive(self, connection: Any, operation: Operation[T], at: int, *, writing: bool) -> T:
@@ -206,7 +218,7 @@ class Server(ABC):
         """Return what an operation finds by its first statement, a snapshot by itself; `None` if it needs more."""
         try:
             statement, parameters = next(operation)
-            if statement in ENOUGH_ALONE and not isinstance(parameters, Many):
+            if (statement in ENOUGH_ALONE or statement in states.ENOUGH_ALONE) and not isinstance(parameters, Many):
                 operation.send(await self.execute(connection, statement, parameters, writing=False))
         except StopIteration as stop:
             return (stop.value,)

@@ -11,6 +11,7 @@ from leafward.core.text import analyzer_version
 from leafward.stores.servers import indexing
 from leafward.stores.servers.server import Server
 from leafward.stores.sql import schema, tables
+from leafward.stores.sql.dialect import STATES
 
 DEFAULT_PREFIX = "leafward_"
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
@@ -32,6 +33,11 @@ def check_prefix(prefix: object) -> str:
             f"a table prefix is a small letter and up to 30 small letters, digits and underscores, not {prefix!r}"
         )
     return prefix
+
+
+def states_table(prefix: str) -> str:
+    """Return the name of the table of states: AgentScope's, unless the tables are set apart by a prefix."""
+    return STATES.table if prefix == DEFAULT_PREFIX else prefix + STATES.table
 
 
 def check_pool(client: object, driver: str) -> None:

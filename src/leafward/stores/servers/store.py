@@ -6,6 +6,7 @@ from leafward.stores.contracts import Durability
 from leafward.stores.guard import Guard
 from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Server
+from leafward.stores.servers.states import ServerStates
 from leafward.stores.sql.store import SqlStore
 
 
@@ -18,7 +19,7 @@ class ServerStore(SqlStore):
         self._server = server
         self._guard = Guard(what)
         self._runner = ServerRunner(server, self._guard)
-        super().__init__(self._runner, max_message_bytes)
+        super().__init__(self._runner, ServerStates(self._runner, server, "2.x"), max_message_bytes)
 
     def durability(self) -> Durability:
         """Tell what a finished write survives, from the server's settings when the store was opened."""

@@ -26,6 +26,8 @@ class Rendered(NamedTuple):
     text: str
     gives_key: bool
     """Whether the answer is the number that the server gave the new row."""
+    verbatim: bool = False
+    """Whether texts are kept as they are, because others read them too."""
 
 
 class Wanted(NamedTuple):
@@ -40,6 +42,17 @@ class WordList(NamedTuple):
     words: list[str]
 
 
+class StatesTable(NamedTuple):
+    """The name of the table of states; without a schema it is where the connection is."""
+
+    table: str = "agentscope_sessions"
+    schema: str | None = None
+
+
+STATES = StatesTable()
+STATES_IN_A_SCHEMA = StatesTable(schema="agentscope")
+
+
 class Dialect(ABC):
     """The spellings that PostgreSQL and MySQL have in common, and those in which they differ."""
 
@@ -48,8 +61,11 @@ class Dialect(ABC):
     number: str
     as_bytes: str
     """How the text of a column is had as bytes; `{}` is the column."""
+    bytewise: frozenset[str]
+    """Collations in which two ids are the same only if all their bytes are."""
 
-    def __init__(self, prefix: str, types: Mapping[str, str]) -> None:
+    def __init__(self, prefix: str, types: Mapping[str, str], states: StatesTable) -> None:
+        self.states = states
         self._prefix = prefix
         self._types = types
         self._rendered: dict[tuple[str, bool], Rendered] = {}
@@ -71,7 +87,7 @@ class Dialect(ABC):
         for column in ("body", "m.body"):
             text = text.replace(f"CAST({column} AS BLOB)", column if as_it_is else self.as_bytes.format(column))
         text = text.replace("CAST(? AS INTEGER)", f"CAST(? AS {self.number})")
-        return self._finish(self.named(text))
+        return self._finish(self.named(text))._replace(verbatim="{states}" in statement)
 
     @abstractmethod
     def _finish(self, text: str) -> Rendered:
@@ -116,10 +132,11 @@ class Postgres(Dialect):
     share = "FOR SHARE"
     number = "BIGINT"
     as_bytes = "convert_to({}, 'UTF8')"
+    bytewise = frozenset({"C", "default"})
 
     _MARK = "\ue000"
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, states: StatesTable = STATES_IN_A_SCHEMA) -> None:
         super().__init__(
             prefix,
             {
@@ -137,7 +154,18 @@ class Postgres(Dialect):
                 "options": "",
                 # Every write updates the session's row: with room beside it, and no index on what changes, in place.
                 "roomy": " WITH (fillfactor = 50)",
+                "time": "TIMESTAMP",
+                "touched": "",
+                "touch": ", updated_at = CURRENT_TIMESTAMP",
+                "hold": " FOR UPDATE",
+                "share": self.share,
+                "next_version": "version + 1",
+                "name_lock": "pg_advisory_xact_lock(hashtextextended(?, 0))",
+                "bytewise": ' COLLATE "C"',
+                "schema": "current_schema()" if states.schema is None else f"'{states.schema}'",
+                "states": ".".join(f'"{name}"' for name in (states.schema, states.table) if name is not None),
             },
+            states,
         )
 
     def _finish(self, text: str) -> Rendered:
@@ -187,8 +215,9 @@ class MySQL(Dialect):
     share = "LOCK IN SHARE MODE"
     number = "SIGNED"
     as_bytes = "CAST({} AS BINARY)"
+    bytewise = frozenset({"utf8mb4_nopad_bin", "utf8mb4_0900_bin"})
 
-    def __init__(self, prefix: str, *, collation: str) -> None:
+    def __init__(self, prefix: str, states: StatesTable = STATES, *, collation: str) -> None:
         text = f"CHARACTER SET utf8mb4 COLLATE {collation}"
         types = {
             "serial": "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
@@ -205,8 +234,19 @@ class MySQL(Dialect):
             "word_list": "?",
             "match": "MATCH (w.words) AGAINST (? IN BOOLEAN MODE)",
             "options": f" ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={collation}",
+            "time": "DATETIME",
+            "touched": " ON UPDATE CURRENT_TIMESTAMP",
+            "touch": "",
+            "hold": " FOR UPDATE",
+            "share": self.share,
+            # Which is then told as the key of a new row would be.
+            "next_version": "LAST_INSERT_ID(version + 1)",
+            "name_lock": "LENGTH(?)",
+            "bytewise": "",
+            "schema": "DATABASE()",
+            "states": f"`{states.table}`",
         }
-        super().__init__(prefix, {**types, "roomy": types["options"]})
+        super().__init__(prefix, {**types, "roomy": types["options"]}, states)
 
     def _finish(self, text: str) -> Rendered:
         text, keys = _RETURNING.subn("", text)

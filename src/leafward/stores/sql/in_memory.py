@@ -42,7 +42,7 @@ def _tables() -> bytes:
 @cache
 def render(statement: str) -> str:
     """Return a statement for tables without a prefix."""
-    return statement.replace("{p}", "")
+    return schema.spell(statement, "")
 
 
 def drop_discarded() -> Operation[None]:

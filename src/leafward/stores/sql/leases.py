@@ -15,9 +15,12 @@ T = TypeVar("T")
 
 def fenced(command: Command[T], indexing: Indexing, fence: Fence | None) -> Operation[T]:
     """Return the operation of a command, which first sees to it that the lease is still held."""
-    if fence is None:
-        return command.operation(indexing)
-    return _behind(fence, command.operation(indexing))
+    return behind(fence, command.operation(indexing))
+
+
+def behind(fence: Fence | None, operation: Operation[T]) -> Operation[T]:
+    """Return an operation that first sees to it that the lease, if there is one, is still held."""
+    return operation if fence is None else _behind(fence, operation)
 
 
 def _behind(fence: Fence, operation: Operation[T]) -> Operation[T]:

@@ -92,6 +92,11 @@ def count(owner: Owner) -> Operation[int]:
     return 0 if owner_no is None else (yield sql.COUNT_SESSIONS, (owner_no,))[0][0]
 
 
+def is_shared(scope: Scope) -> Operation[bool]:
+    agent_id, *ids = scope_ids(scope)
+    return bool((yield sql.FIND_OTHER_AGENT, (*ids, agent_id)))
+
+
 def rename(scope: Scope, name: str) -> Operation[None]:
     session = yield from need_session(scope)
     yield sql.RENAME_SESSION, (name, (yield from now()), session.session_no)

@@ -42,6 +42,13 @@ class Runner(Protocol):
         """Return once the session is at another version."""
         ...
 
-    async def erase(self, scope: Scope) -> ErasureReport:
-        """Delete a session and remove its bytes from wherever the backend keeps any."""
+    async def is_shared(self, scope: Scope) -> bool:
+        """Tell whether another agent has a session of this user and this id."""
+        ...
+
+    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
+        """Delete a session and remove its bytes from wherever the backend keeps any.
+
+        With `scrub`, also bytes of what was deleted before, be there such a session or not.
+        """
         ...

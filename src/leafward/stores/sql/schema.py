@@ -174,6 +174,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX {p}ticket_slot ON {p}ticket (user_id, session_id, ticket_no)",
     ),
+    (
+        "CREATE INDEX {p}owner_user ON {p}owner (user_id)",
+        """
+        CREATE TABLE {p}state (
+            session_id TEXT NOT NULL,
+            state_key TEXT NOT NULL,
+            item_index INTEGER NOT NULL,
+            state_data TEXT NOT NULL,
+            version INTEGER NOT NULL,
+            PRIMARY KEY (session_id, state_key, item_index)
+        )""",
+    ),
 )
 
 GET_META = "SELECT value FROM {p}meta WHERE name = ?"
@@ -181,6 +193,16 @@ GET_META = "SELECT value FROM {p}meta WHERE name = ?"
 SET_META = "INSERT INTO {p}meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 CREATE_META = "CREATE TABLE IF NOT EXISTS {p}meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+
+_SPELLINGS = {"{states}": "{p}state", "{touch}": "", "{hold}": "", "{name_lock}": "length(?)", "{bytewise}": ""}
+
+
+def spell(statement: str, prefix: str) -> str:
+    """Return a statement as SQLite takes it."""
+    for name, spelling in _SPELLINGS.items():
+        statement = statement.replace(name, spelling)
+    return statement.replace("{p}", prefix)
+
 
 SCHEMA_VERSION = "schema"
 """The name in the meta table under which the number of applied steps is kept."""

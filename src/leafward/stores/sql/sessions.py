@@ -6,16 +6,22 @@ from leafward.core.archive import Archive
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
 from leafward.stores.drafts import Draft
+from leafward.stores.leases import Slot
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.sql import commands, copying, registry
 from leafward.stores.sql.running import Runner
+from leafward.stores.states.table import StateTable
+
+COPIES = ("backups and other copies of the store, and what its logs keep",)
+"""Where states may be found that had no session beside them."""
 
 
 class SqlRegistry:
     """Runs each call as one operation."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, states: StateTable) -> None:
         self._runner = runner
+        self._states = states
 
     async def create(self, scope: Scope, origin: Origin) -> SessionInfo:
         return await self._runner.write(commands.Create(scope, origin))
@@ -36,10 +42,22 @@ class SqlRegistry:
         await self._runner.write(commands.AddUsage(scope, input_tokens, output_tokens, cost))
 
     async def delete(self, scope: Scope) -> bool:
+        # The states first: a session whose deletion was cut short can be seen, and be deleted again.
+        await self._forget_states(scope)
         return await self._runner.write(commands.Remove(scope)) is not None
 
     async def erase(self, scope: Scope) -> ErasureReport:
-        return await self._runner.erase(scope)
+        forgotten = await self._forget_states(scope)
+        report = await self._runner.erase(scope, scrub=forgotten)
+        if forgotten and not report.erased:
+            return ErasureReport(scope.session_id, True, [*report.not_reached, *COPIES])
+        return report
+
+    async def _forget_states(self, scope: Scope) -> bool:
+        """Remove the states of a session that no other agent has, and tell whether there were any."""
+        if await self._runner.is_shared(scope):
+            return False
+        return await self._states.forget(Slot(scope.owner.user_id, scope.session_id))
 
     async def fork(self, scope: Scope, at_message_id: str, target: Scope, name: str) -> SessionInfo:
         return await self._runner.write(commands.Fork(target, scope, at_message_id, name))

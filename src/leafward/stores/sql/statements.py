@@ -26,6 +26,10 @@ ADD_SESSION = """
     INSERT INTO {p}session (owner_no, session_id, tree_no, leaf, version, window_tokens, created_at, updated_at)
     VALUES (?, ?, ?, NULL, 0, 0, ?, ?) RETURNING session_no"""
 
+FIND_OTHER_AGENT = """
+    SELECT 1 FROM {p}owner o JOIN {p}session s ON s.owner_no = o.owner_no
+    WHERE o.user_id = ? AND s.session_id = ? AND o.agent_id <> ? LIMIT 1"""
+
 MOVE_SESSION = "UPDATE {p}session SET leaf = ?, version = ?, window_tokens = ?, updated_at = ? WHERE session_no = ?"
 
 COUNT_OVERLAYS = "UPDATE {p}session SET overlays = ? WHERE session_no = ?"

@@ -11,6 +11,8 @@ from leafward.stores.sql.context import SqlEntries
 from leafward.stores.sql.messages import SqlMessages
 from leafward.stores.sql.running import Runner
 from leafward.stores.sql.sessions import SqlRegistry
+from leafward.stores.states.store import OpenStates, StateStore
+from leafward.stores.states.table import StateTable
 
 
 class Serving(Runner, LeaseTable, Protocol):
@@ -22,13 +24,14 @@ class SqlStore(ABC):
 
     distributed = False
 
-    def __init__(self, runner: Serving, max_message_bytes: int) -> None:
+    def __init__(self, runner: Serving, states: StateTable, max_message_bytes: int) -> None:
         self._serving = runner
         self.max_message_bytes = max_message_bytes
         self.messages = SqlMessages(runner)
         self.entries = SqlEntries(runner)
-        self.registry = SqlRegistry(runner)
+        self.registry = SqlRegistry(runner, states)
         self.leases = TableLeases(runner)
+        self.states: StateStore = OpenStates(states, self.leases, distributed=self.distributed)
 
     def fenced(self, lease: Lease) -> Store:
         """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
@@ -50,14 +53,15 @@ class SqlStore(ABC):
 
 
 class Fenced(SqlStore):
-    """A store whose messages and entries are written behind a lease."""
+    """A store whose messages, entries and states are written behind a lease."""
 
     def __init__(self, store: SqlStore, runner: Serving, lease: Lease) -> None:
-        super().__init__(runner, store.max_message_bytes)
         self.unfenced = store
         self.distributed = store.distributed
+        self.max_message_bytes = store.max_message_bytes
         self.leases = store.leases
         self.registry = store.registry
+        self.states = store.states.with_lease(lease)
         self.messages = SqlMessages(runner, lease.fence, store.messages)
         self.entries = SqlEntries(runner, lease.fence)
         # A lease is renewed as long as somebody has it: whoever writes behind it does.

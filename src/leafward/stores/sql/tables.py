@@ -188,12 +188,27 @@ STEPS: tuple[tuple[str, ...], ...] = (
         ){options}""",
         "CREATE INDEX {p}done_at ON {p}done (at)",
     ),
+    ("CREATE INDEX {p}owner_user ON {p}owner (user_id)",),
 )
 
 TABLES = (
     *("owner", "session", "tree", "lane", "message", "words", "unindexed", "label", "change", "overlay", "reclaimed"),
     *("skill", "prompt", "shelf", "entry", "entry_word", "lease", "ticket", "done"),
 )
+
+CREATE_STATES = """
+    CREATE TABLE IF NOT EXISTS {states} (
+        session_id {id} NOT NULL,
+        state_key {id} NOT NULL,
+        item_index INT NOT NULL DEFAULT 0,
+        state_data {text} NOT NULL,
+        created_at {time} DEFAULT CURRENT_TIMESTAMP,
+        updated_at {time} DEFAULT CURRENT_TIMESTAMP{touched},
+        version BIGINT NOT NULL DEFAULT 0,
+        PRIMARY KEY (session_id, state_key, item_index)
+    ){options}"""
+
+ADD_STATE_VERSIONS = "ALTER TABLE {states} ADD COLUMN version BIGINT NOT NULL DEFAULT 0"
 
 CREATE_META = "CREATE TABLE IF NOT EXISTS {p}meta (name {id} NOT NULL PRIMARY KEY, value {text} NOT NULL){options}"
 

@@ -21,6 +21,7 @@ from leafward.core.errors import (
 from leafward.core.json import DecodeError
 from leafward.stores.contracts import Durability
 from leafward.stores.sql.operations import Operation, run_steps
+from leafward.stores.sql.schema import spell
 from leafward.stores.sqlite.mounts import IN_MEMORY, kind_of
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Database:
         try:
             return self._rendered[statement]
         except KeyError:
-            return self._rendered.setdefault(statement, statement.replace("{p}", self._prefix))
+            return self._rendered.setdefault(statement, spell(statement, self._prefix))
 
     def run(self, connection: sqlite3.Connection, operation: Operation[T], at: int | None = None) -> T:
         """Run an operation to its end on this connection, now or as if at the time `at`."""

@@ -13,9 +13,9 @@ from leafward.stores.contracts import SearchFilter
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
-from leafward.stores.sql import leases, reads
+from leafward.stores.sql import leases, reads, registry
 from leafward.stores.sql.commands import Command
-from leafward.stores.sql.operations import Operation
+from leafward.stores.sql.operations import Operation, Statement
 from leafward.stores.sqlite import erase, searching
 from leafward.stores.sqlite.index import FtsIndexing
 from leafward.stores.sqlite.parts import Parts
@@ -59,7 +59,15 @@ class SqliteRunner:
         await self._commit(lambda: leases.leave(slot, holder))
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
+        return await self.look(operation)
+
+    async def look(self, operation: Callable[[], Operation[T]]) -> T:
         return await self._readers.run(lambda connection: self._database.run(connection, operation()))
+
+    async def change(
+        self, operation: Callable[[bool], Operation[T]], fence: Fence | None, alone: Statement | None = None
+    ) -> T:
+        return await self._commit(lambda: leases.behind(fence, operation(False)))
 
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         found, sound = await self._readers.run(
@@ -75,9 +83,12 @@ class SqliteRunner:
                 await changed.wait()
                 changed.clear()
 
-    async def erase(self, scope: Scope) -> ErasureReport:
+    async def is_shared(self, scope: Scope) -> bool:
+        return await self.look(lambda: registry.is_shared(scope))
+
+    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
         try:
-            begun = await self._writer.run(lambda connection: self._begin_erasure(connection, scope))
+            begun = await self._writer.run(lambda connection: self._begin_erasure(connection, scope, scrub))
         finally:
             self._signals.notify(scope)
         elsewhere, scrubbing = begun
@@ -89,9 +100,11 @@ class SqliteRunner:
         erased = elsewhere is not None
         return ErasureReport(scope.session_id, erased, [*(elsewhere or []), *scrubbing.not_reached])
 
-    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
+    def _begin_erasure(
+        self, connection: sqlite3.Connection, scope: Scope, scrub: bool
+    ) -> tuple[list[str] | None, Pass | None]:
         elsewhere = self._database.run(connection, erase.begin(scope))
-        if elsewhere is None and self._database.run(connection, erase.found_mark()) is None:
+        if elsewhere is None and not scrub and self._database.run(connection, erase.found_mark()) is None:
             return None, None
         # Without such a session, an erasure that was begun and killed is finished: perhaps it was of this one.
         # Asked for on the writer's thread: whoever waits may be cancelled, and what was begun is finished all the same.

@@ -16,6 +16,8 @@ from leafward.core.errors import ConfigurationError
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
 from leafward.stores.guard import Guard
 from leafward.stores.signals import Signals
+from leafward.stores.sql.state_table import SqlStates
+from leafward.stores.sql.states import StateRows
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.sqlite import forking
 from leafward.stores.sqlite.backup import copy_database
@@ -43,7 +45,8 @@ class SqliteStore(SqlStore):
         self._signals = Signals()
         self._parts = Parts(database, guard, lock, connection)
         self._writer, self._upkeep = self._parts.writer, self._parts.upkeep
-        super().__init__(SqliteRunner(self._parts, self._signals), max_message_bytes)
+        self.runner = SqliteRunner(self._parts, self._signals)
+        super().__init__(self.runner, SqlStates(self.runner, StateRows("2.x")), max_message_bytes)
         self._closing: Future[None] | None = None
         forking.remember(self)
         self._parts.start()

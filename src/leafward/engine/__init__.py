@@ -1,0 +1,37 @@
+"""Who talks: components that save and restore themselves, and the agent that runs a turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leafward.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from leafward.engine.memory import InMemoryMemory as InMemoryMemory
+    from leafward.engine.memory import Memory as Memory
+    from leafward.engine.plan import Plan as Plan
+    from leafward.engine.plan import PlanNotebook as PlanNotebook
+    from leafward.engine.plan import SubTask as SubTask
+    from leafward.engine.state_module import StateModule as StateModule
+    from leafward.engine.toolkit import ToolGroup as ToolGroup
+    from leafward.engine.toolkit import Toolkit as Toolkit
+
+_HOMES = {
+    "leafward.engine.memory": ("InMemoryMemory", "Memory"),
+    "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
+    "leafward.engine.state_module": ("StateModule",),
+    "leafward.engine.toolkit": ("ToolGroup", "Toolkit"),
+}
+
+__all__ = [
+    "InMemoryMemory",
+    "Memory",
+    "Plan",
+    "PlanNotebook",
+    "StateModule",
+    "SubTask",
+    "ToolGroup",
+    "Toolkit",
+]
+
+__getattr__, __dir__ = lazily(globals(), _HOMES)

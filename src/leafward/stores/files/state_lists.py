@@ -1,0 +1,94 @@
+"""The bytes of a list of states: a line for each item, and a mark beside them, which says what may be relied on.
+
+Java keeps a hash of its own in place of the mark. Ours is no such hash, so Java writes such a list anew. Before several
+lines are appended, the mark tells where they begin and what they are: if not all of them are there, none is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from leafward.core.json import decode_leniently
+from leafward.stores.states.table import EMPTY, FILLED
+
+_APPENDING = re.compile(r"py:append ([0-9]{1,18}) ([0-9a-f]{8}(?:,[0-9a-f]{8})*)")
+
+
+class Lines(NamedTuple):
+    """What a file of lines holds."""
+
+    items: list[bytes]
+    whole: bool
+    """Whether lines can be added behind the last byte."""
+
+
+def to_lines(texts: Iterable[str]) -> bytes:
+    return "".join([f"{text}\n" for text in texts]).encode()
+
+
+def mark_of(texts: Sequence[str]) -> str:
+    return FILLED if texts else EMPTY
+
+
+def appending(start: int, texts: Sequence[str]) -> str:
+    """Return the mark of a list while lines are written from a place on; one line alone is seen to be torn."""
+    return FILLED if len(texts) == 1 else f"py:append {start} {','.join(_sum(text.encode()) for text in texts)}"
+
+
+def is_appending(mark: str) -> bool:
+    return _APPENDING.fullmatch(mark) is not None
+
+
+def read_lines(data: bytes, mark: str) -> Lines:
+    """Return the items in a file of lines, without what a killed writer left of its last ones."""
+    end = _end(data, mark)
+    found = [line.strip() for line in data[:end].split(b"\n")]
+    return Lines([line for line in found if line], end == len(data) and data[-1:] in (b"", b"\n"))
+
+
+def _end(data: bytes, mark: str) -> int:
+    """Return the place behind the last line that counts."""
+    planned = _APPENDING.fullmatch(mark)
+    if planned is not None:
+        start = int(planned[1])
+        if _is_torn(data, start, planned[2].split(",")):
+            return start
+    *lines, rest = data.split(b"\n")
+    if rest.strip() and not _is_json(rest):
+        return len(data) - len(rest)
+    if not rest and lines and b"\0" in lines[-1]:
+        # The system made room for a line and lost power before it was written.
+        return len(data) - len(lines[-1]) - 1
+    return len(data)
+
+
+def _is_torn(data: bytes, start: int, sums: list[str]) -> bool:
+    """Tell whether what follows a place is some, but not all, of the lines that were to be written there."""
+    if start > len(data) or (start and data[start - 1 : start] != b"\n"):
+        return False
+    *lines, rest = data[start:].split(b"\n")
+    if len(lines) < len(sums) and _sum(rest) == sums[len(lines)]:
+        # Nothing but the end of its line is missing.
+        lines, rest = [*lines, rest], b""
+    if [_sum(line) for line in lines[: len(sums)]] == sums or len(lines) > len(sums):
+        return False
+    # Where the system lost power it may have made room for bytes that it did not write, ends of lines among them.
+    whole = [_sum(line) for line in lines if b"\0" not in line]
+    expected = iter(sums)
+    ours = all(one in expected for one in whole) if len(whole) < len(lines) else whole == sums[: len(whole)]
+    return ours and (not rest or not _is_json(rest))
+
+
+def _sum(line: bytes) -> str:
+    return f"{crc32(line):08x}"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        decode_leniently(line)
+    except ValueError:
+        return False
+    return True

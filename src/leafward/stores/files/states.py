@@ -1,0 +1,223 @@
+"""Typed state in files of AgentScope's shape: a file for a value, and one of lines for a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leafward.core.errors import StaleState
+from leafward.core.pretty import pretty
+from leafward.stores.files import older_states as older
+from leafward.stores.files import state_lists as lists
+from leafward.stores.files import state_names as names
+from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.state_names import NameFiles, files_of, place_of
+from leafward.stores.files.state_tree import StateTree, version_text
+from leafward.stores.leases import Slot
+from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_items, holds_list, holds_value
+
+
+class StateFiles:
+    """The states below one root, in one layout; each call is one step, and whoever makes it holds a lock.
+
+    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5.
+    """
+
+    def __init__(self, folder: Folder, root: Parts, layout: Layout, *, legacy: bool = False) -> None:
+        self._tree = StateTree(folder, root)
+        self._layout: Layout = layout
+        self._legacy = legacy
+        self.shown = folder.shown(root)
+
+    def clear(self) -> None:
+        """Finish or remove what killed processes left unfinished."""
+        self._tree.clear()
+
+    # Places.
+
+    def _home(self, slot: Slot, *, migrate: bool = True) -> Parts:
+        """Return where a slot is written, ready for what comes."""
+        self._tree.finish()
+        home = (*self._tree.root, *place_of(slot, self._layout))
+        if self._legacy and migrate and not self._tree.folder.has_directory(home):
+            file = older.session_file(self._tree, slot)
+            states = {} if file is None else older.states_in(self._tree, slot, file, home)
+            if states:
+                self._tree.replace(names.ids_to_keep(slot, home) | states, at_once=True)
+        return home
+
+    def _places(self, slot: Slot, *, migrate: bool = True) -> list[Parts]:
+        """Return where a slot may be found: also where 1.x has it, unless that could be a user's in 2.x."""
+        home = self._home(slot, migrate=migrate)
+        if self._layout == "2.x" and slot.user_id is None and _is_of_1x(slot.session_id):
+            before = (*self._tree.root, *place_of(slot, "1.x"))
+            return [home, before] if self._tree.folder.has_directory(before) else [home]
+        return [home]
+
+    def _knows_older_names(self, slot: Slot) -> bool:
+        return self._layout == "1.x" or slot.user_id is None
+
+    # Looking.
+
+    def get(self, slot: Slot, name: str) -> Stored | None:
+        for index, place in enumerate(self._places(slot)):
+            files = files_of(place, name)
+            data = self._tree.read(files.value)
+            if data is not None:
+                # What 1.x left has no version that a save would go on from.
+                return Stored(data, 0 if index else self._tree.note_version(files, data))
+            if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
+                raise holds_list(slot, name)
+            other = self._older_value(slot, place, name)
+            data = None if other is None else self._tree.read(other)
+            if data is not None:
+                return Stored(data, 0)
+        return None
+
+    def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
+        for place in self._places(slot):
+            files = files_of(place, name)
+            data = self._tree.read(files.items)
+            if data is not None:
+                return lists.read_lines(data, self._tree.mark(files)).items
+            if self._tree.has(files.value) or self._older_value(slot, place, name) is not None:
+                raise holds_value(slot, name)
+            found = self._older_list(slot, place, name)
+            if found is not None:
+                return found[1]
+        return []
+
+    def _older_value(self, slot: Slot, place: Parts, name: str) -> Parts | None:
+        return older.value_file(self._tree, place, name) if self._knows_older_names(slot) else None
+
+    def _older_list(self, slot: Slot, place: Parts, name: str) -> tuple[Parts, list[str]] | None:
+        return older.list_file(self._tree, slot, place, name) if self._knows_older_names(slot) else None
+
+    def exists(self, slot: Slot) -> bool:
+        places = self._places(slot)
+        return any(names.is_state(file) for place in places for file in self._tree.folder.files(place))
+
+    def names(self, slot: Slot) -> dict[str, bool]:
+        home = self._home(slot)
+        files = [file for file in self._tree.folder.files(home) if names.is_state(file)]
+        found: dict[str, bool] = {}
+        for file in sorted(files):
+            name = names.name_in(file, lambda other: self._tree.read((*home, other)))
+            if name is not None:
+                found[name] = file.endswith(names.ITEMS)
+        for name in older.NAMES if self._knows_older_names(slot) else ():
+            value, items = self._older_value(slot, home, name), self._older_list(slot, home, name)
+            if value is not None or items is not None:
+                found.pop(older.NAMES[name], None)
+                found.setdefault(name, items is not None)
+        return found
+
+    def sessions(self, user_id: str | None) -> set[str]:
+        self._tree.finish()
+        if self._layout == "1.x":
+            found = self._sessions_in((), user_id, "1.x")
+            if self._legacy and user_id is None:
+                found |= {id for id in older.sessions(self._tree) if not self._has_directory(id)}
+            return found
+        found = self._sessions_in((names.user_segment(user_id),), user_id, "2.x")
+        if user_id is None:
+            found |= {id for id in self._sessions_in((), None, "1.x") if _is_of_1x(id)}
+        return found
+
+    def _has_directory(self, session_id: str) -> bool:
+        return self._tree.folder.has_directory((*self._tree.root, names.segment(session_id)))
+
+    def _sessions_in(self, above: Parts, user_id: str | None, layout: Layout) -> set[str]:
+        found: set[str] = set()
+        for directory in self._tree.folder.directories((*self._tree.root, *above)):
+            place = (*self._tree.root, *above, directory)
+            slot = names.slot_in(
+                (*above, directory), user_id, layout, lambda place=place: self._tree.read((*place, names.IDS)) or b""
+            )
+            if slot is not None and any(map(_is_of_a_session, self._tree.folder.files(place))):
+                found.add(slot.session_id)
+        return found
+
+    # Changing.
+
+    def put(self, slot: Slot, name: str, text: str, expected: int | None) -> int:
+        home = self._home(slot)
+        files = files_of(home, name)
+        stored = self._tree.read(files.value)
+        version = 0 if stored is None else self._tree.version(files, stored)
+        if expected is not None and expected != version:
+            raise StaleState(*slot, name, expected)
+        data = pretty(text).encode()
+        # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
+        written = {files.value: data, files.version: version_text(version + 1, data)}
+        others = [parts for parts in (files.mark, files.items) if self._tree.has(parts)]
+        self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
+        return version + 1
+
+    def put_list(self, slot: Slot, name: str, texts: Sequence[str]) -> None:
+        home = self._home(slot)
+        files = files_of(home, name)
+        others = [parts for parts in (files.value, files.version) if self._tree.has(parts)]
+        if not others and self._append(files, texts):
+            return
+        # Before the lines: beside others, Java's hash would be taken for theirs.
+        self._tree.set_mark(files, lists.mark_of(texts))
+        written = {files.items: lists.to_lines(texts)}
+        self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
+
+    def _append(self, files: NameFiles, texts: Sequence[str]) -> bool:
+        """Store a list that begins with the stored one by adding the rest; tell whether that could be done."""
+        data = self._tree.read(files.items)
+        known = None if data is None else _count_known(data, self._tree.mark(files), texts)
+        if data is None or known is None:
+            return False
+        if known < len(texts):
+            self._tree.append(files, len(data), texts[known:])
+        return True
+
+    def drop(self, slot: Slot, name: str | None) -> None:
+        places = self._places(slot, migrate=name is not None)
+        gone = [parts for place in places for parts in self._to_be_dropped(slot, place, name)]
+        file = older.session_file(self._tree, slot) if self._legacy else None
+        if file is not None and name is None:
+            gone.append(file)
+        # Without its directory, a session that has such a file would be made from it again.
+        leaving = places if file is None or name is None else []
+        self._tree.remove(gone, leaving=leaving)
+
+    def forget(self, slot: Slot) -> bool:
+        there = self.exists(slot)
+        if there:
+            self.drop(slot, None)
+        return there
+
+    def _to_be_dropped(self, slot: Slot, place: Parts, name: str | None) -> list[Parts]:
+        ours = {(*place, file) for file in self._tree.folder.files(place) if names.is_of_a_slot(file)}
+        if name is None:
+            return sorted(ours)
+        of_name: set[Parts] = {*files_of(place, name)}
+        value, items = self._older_value(slot, place, name), self._older_list(slot, place, name)
+        of_name |= {*([] if value is None else [value]), *([] if items is None else [items[0]])}
+        is_last = not any(names.is_state(parts[-1]) for parts in ours - of_name)
+        return sorted(ours & (of_name | {(*place, names.IDS)} if is_last else of_name))
+
+    def _to_keep(self, slot: Slot, home: Parts, name: str) -> dict[Parts, bytes]:
+        """Return what tells ids and names that file names do not, as far as it is not there yet."""
+        kept = names.ids_to_keep(slot, home) | names.name_to_keep(files_of(home, name), name)
+        return {parts: data for parts, data in kept.items() if not self._tree.has(parts)}
+
+
+def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:
+    """Return how many items a list has that are stored; `None` unless it goes on where the stored lines end."""
+    if not lists.is_appending(mark) and data[-1:] in (b"", b"\n") and lists.to_lines(texts).startswith(data):
+        return data.count(b"\n")
+    items, whole = lists.read_lines(data, mark)
+    return len(items) if whole and common_items(items, texts) == len(items) else None
+
+
+def _is_of_1x(session_id: str) -> bool:
+    """Tell whether a session may have been one in 1.x; others could be a user's session in 2.x."""
+    return not {":", "/"} & {*session_id}
+
+
+def _is_of_a_session(file: str) -> bool:
+    return names.is_state(file) and file != OF_SANDBOXES + names.VALUE

@@ -1,0 +1,104 @@
+"""The table of states on a server, which AgentScope for Java may have made and may share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from leafward.core.errors import ConfigurationError
+from leafward.stores.leases import Slot
+from leafward.stores.servers.running import ServerRunner
+from leafward.stores.servers.server import Server
+from leafward.stores.sql import tables
+from leafward.stores.sql.state_table import SqlStates
+from leafward.stores.sql.states import LOCK_NAME, StateRows
+from leafward.stores.states.table import Layout
+
+COLUMNS = """
+    SELECT column_name, coalesce(collation_name, 'default') FROM information_schema.columns
+    WHERE table_schema = {schema} AND table_name = ?"""
+HAS_SCHEMA = "SELECT 1 FROM information_schema.schemata WHERE schema_name = {schema}"
+
+NEEDED = frozenset({"session_id", "state_key", "item_index", "state_data"})
+OLD = frozenset({"session_id", "state_data"})
+
+
+class ServerStates(SqlStates):
+    """States in a table that is looked at, and made if need be, when it is first used."""
+
+    def __init__(self, runner: ServerRunner, server: Server, layout: Layout, *, create: bool = True) -> None:
+        super().__init__(runner, StateRows(layout))
+        self._runner: ServerRunner = runner
+        self._server = server
+        self._layout: Layout = layout
+        self._create = create
+        self._known = False
+        self._looking = asyncio.Lock()
+
+    async def _ready(self) -> StateRows:
+        if not self._known:
+            async with self._looking:
+                if not self._known:
+                    folds = await self._runner.use(self._prepare)
+                    self._rows, self._known = StateRows(self._layout, folds=folds), True
+        return self._rows
+
+    async def forget(self, slot: Slot) -> bool:
+        # Whoever deletes a session need not have a table of states, nor get one.
+        return (self._known or await self._runner.use(self._is_there)) and await super().forget(slot)
+
+    async def _is_there(self, connection: Any) -> bool:
+        return (await self._columns(connection)).keys() >= NEEDED
+
+    async def _prepare(self, connection: Any) -> bool:
+        """Make the table what is needed; tell whether it takes one id for another.
+
+        Raises:
+            ConfigurationError: it is missing and not to be made, of an older shape, or somebody else's.
+        """
+        table = self._server.dialect.states.table
+        columns = await self._columns(connection)
+        if not columns:
+            if not self._create:
+                raise ConfigurationError(
+                    f"there is no table {table} on {self._server.where}: make it, or give create=True"
+                )
+            await self._make(connection)
+            columns = await self._columns(connection)
+        if not columns.keys() >= NEEDED:
+            raise self._refused(table, columns.keys() >= OLD)
+        if "version" not in columns:
+            await self._add_versions(connection)
+        bytewise = self._server.dialect.bytewise
+        return not bytewise.issuperset({columns["session_id"], columns["state_key"]})
+
+    async def _columns(self, connection: Any) -> dict[str, str]:
+        """Return the names of the table's columns, with their collations."""
+        rows = await self._server.execute(connection, COLUMNS, (self._server.dialect.states.table,), writing=False)
+        return {name.lower(): collation for name, collation in rows}
+
+    async def _make(self, connection: Any) -> None:
+        server = self._server
+        schema = server.dialect.states.schema
+        await server.begin(connection, writing=True)
+        await server.execute(connection, LOCK_NAME, (f"leafward {server.dialect.states.table}",), writing=True)
+        if schema is not None and not await server.execute(connection, HAS_SCHEMA, (), writing=True):
+            await server.execute(connection, f'CREATE SCHEMA "{schema}"', (), writing=True)
+        await server.execute(connection, tables.CREATE_STATES, (), writing=True)
+        await server.commit(connection)
+
+    async def _add_versions(self, connection: Any) -> None:
+        try:
+            await self._server.execute(connection, tables.ADD_STATE_VERSIONS, (), writing=True)
+        except self._server.errors:
+            # Another process may have been first.
+            if "version" not in await self._columns(connection):
+                raise
+
+    def _refused(self, table: str, old: bool) -> ConfigurationError:
+        where = f"the table {table} on {self._server.where}"
+        if old:
+            return ConfigurationError(
+                f"{where} is of AgentScope 1.0.4 or earlier: `leafward migrate` moves what is in it, and keeps it"
+            )
+        return ConfigurationError(f"{where} is somebody else's: nothing was touched; name another table")

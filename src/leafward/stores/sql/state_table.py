@@ -1,0 +1,80 @@
+"""`StateTable` on SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from leafward.stores.leases import Fence, Slot
+from leafward.stores.sql.operations import Operation, Statement
+from leafward.stores.sql.states import StateRows
+from leafward.stores.states.table import Stored
+
+T = TypeVar("T")
+
+
+class StateRunner(Protocol):
+    """Runs operations on states, each in one transaction."""
+
+    async def look(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation that changes nothing; it may be made and run more than once."""
+        ...
+
+    async def change(
+        self, operation: Callable[[bool], Operation[T]], fence: Fence | None, alone: Statement | None = None
+    ) -> T:
+        """Run an operation if the fence holds, and return once it is durable.
+
+        It may be made and run more than once; it is told whether an earlier run may have been done all the same. Where
+        statements travel, one that gives the result `alone`, or does and gives nothing, is tried before.
+        """
+        ...
+
+
+class SqlStates:
+    """Runs each call as one operation."""
+
+    def __init__(self, runner: StateRunner, rows: StateRows) -> None:
+        self._runner = runner
+        self._rows = rows
+
+    async def _ready(self) -> StateRows:
+        """Return the operations, once there is a table."""
+        return self._rows
+
+    async def get(self, slot: Slot, name: str) -> Stored | None:
+        rows = await self._ready()
+        return await self._runner.look(lambda: rows.get(slot, name))
+
+    async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
+        rows = await self._ready()
+        alone = rows.replace(slot, name, text, expected, fence)
+        return await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
+
+    async def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
+        rows = await self._ready()
+        return await self._runner.look(lambda: rows.get_list(slot, name))
+
+    async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
+        rows = await self._ready()
+        await self._runner.change(lambda _: rows.put_list(slot, name, texts), fence)
+
+    async def exists(self, slot: Slot) -> bool:
+        rows = await self._ready()
+        return await self._runner.look(lambda: rows.exists(slot))
+
+    async def names(self, slot: Slot) -> dict[str, bool]:
+        rows = await self._ready()
+        return await self._runner.look(lambda: rows.names(slot))
+
+    async def drop(self, slot: Slot, name: str | None, fence: Fence | None) -> None:
+        rows = await self._ready()
+        await self._runner.change(lambda _: rows.drop(slot, name), fence)
+
+    async def forget(self, slot: Slot) -> bool:
+        rows = await self._ready()
+        return await self._runner.change(lambda _: rows.forget(slot), None)
+
+    async def sessions(self, user_id: str | None) -> set[str]:
+        rows = await self._ready()
+        return await self._runner.look(lambda: rows.sessions(user_id))

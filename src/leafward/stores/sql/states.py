@@ -1,0 +1,332 @@
+"""Typed state in rows of AgentScope's shape, as operations.
+
+A value is a row with its version; a list is a row for each item, and one behind its name and `:_hash` that says it is
+a list. Java keeps a hash of its own making there, and writes a list anew when it finds another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from leafward.core.errors import OutcomeUnknown, StaleState
+from leafward.stores.leases import Fence, Slot
+from leafward.stores.sql.operations import Many, Operation, Statement
+from leafward.stores.states import row_names as names
+from leafward.stores.states.row_names import HASH, IDS
+from leafward.stores.states.table import (
+    EMPTY,
+    FILLED,
+    OF_SANDBOXES,
+    Layout,
+    Stored,
+    common_items,
+    holds_list,
+    holds_value,
+)
+
+_ADD = "INSERT INTO {states} (session_id, state_key, item_index, state_data, version) VALUES (?, ?, ?, ?, ?)"
+_SET = (
+    "UPDATE {states} SET state_data = ?, version = ?{touch} WHERE session_id = ? AND state_key = ? AND item_index = 0"
+)
+_REPLACE = (
+    "UPDATE {states} SET state_data = ?, version = {next_version}{touch} "
+    # A row of a list has no version, nor has a value that Java saved before it knew any.
+    "WHERE session_id = ? AND state_key = ? AND item_index = 0 AND version > 0"
+)
+_EXPECTED = " AND version = ?"
+_LEASED = (
+    " AND EXISTS (SELECT 1 FROM {p}lease WHERE user_id = ? AND session_id = ? AND token = ? AND holder IS NOT NULL "
+    "{share})"
+)
+_GIVE_VERSION = " RETURNING version"
+_ITEMS = "SELECT item_index, state_data FROM {states} WHERE session_id = ? AND state_key = ? ORDER BY item_index"
+LOCK_NAME = "SELECT {name_lock}"
+"""Holds a name, where a server can, until the transaction is over."""
+_CUT = "DELETE FROM {states} WHERE session_id = ? AND state_key = ? AND item_index >= ?"
+_DROP = "DELETE FROM {states} WHERE session_id = ?"
+_EXACTLY = " AND CAST(session_id AS BINARY) = CAST(? AS BINARY)"
+_HAS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ? AND state_key <> ?"
+_SESSIONS = "SELECT DISTINCT {session_id} FROM {states} WHERE state_key NOT IN (?, ?)"
+_KEPT_IDS = "SELECT {session_id}, state_data FROM {states} WHERE state_key = ?"
+_BETWEEN = " AND {session_id}{bytewise} >= ? AND {session_id}{bytewise} < ?"
+_SPELLINGS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ?"
+_NAMES = "SELECT {state_key}, COUNT(*) FROM {states} WHERE session_id = ?"
+_GROUPED = " GROUP BY {state_key}"
+_KEY_SPELLINGS = "SELECT DISTINCT {state_key} FROM {states} WHERE session_id = ? AND state_key IN (?, ?)"
+
+
+_SELECT = (
+    "SELECT session_id, state_key, state_data, version FROM {{states}} WHERE session_id IN ({}) AND state_key IN ({})"
+)
+_FIRST, _ORDERED = " AND item_index = 0", " ORDER BY item_index"
+_HELD = _FIRST + "{hold}"
+
+
+@cache
+def _select(places: int, keys: int, end: str) -> str:
+    """Return the statement for rows of some names in some slots; the first of each are a value, or item, and a hash."""
+    return _SELECT.format(", ".join("?" * places), ", ".join("?" * keys)) + end
+
+
+ENOUGH_ALONE = frozenset(
+    _select(places, keys, end) for places in (1, 2, 3) for keys in (2, 4) for end in (_FIRST, _ORDERED)
+)
+"""Statements that tell all that is asked for."""
+
+
+class _Held(NamedTuple):
+    """Where a name is kept, and what."""
+
+    place: str
+    key: str
+    rows: list[Stored]
+    """A value, or items of a list."""
+    mark: str | None
+    """What says that it is a list."""
+
+    @property
+    def is_list(self) -> bool:
+        return self.mark is not None
+
+
+class StateRows:
+    """The operations on one table.
+
+    One that Java made may fold case and accents (`folds`): there, rows are taken for a slot's only if their names are
+    the same to the letter, and what comes second to a name that the table takes for the same gets a name of our own.
+    """
+
+    def __init__(self, layout: Layout, *, folds: bool = False) -> None:
+        self._layout: Layout = layout
+        self._folds = folds
+
+    # Names.
+
+    def _homes(self, slot: Slot) -> list[str]:
+        """Return the names under which a slot may be written, the preferred one first."""
+        plain = names.plain_name(slot, self._layout)
+        own = names.own_name(slot)
+        if plain is None:
+            return [own]
+        return [plain, own] if self._folds else [plain]
+
+    def _places(self, slot: Slot) -> list[str]:
+        """Return the names under which a slot may be found: also that of 1.x, if it cannot be a user's in 2.x."""
+        homes = self._homes(slot)
+        if self._layout == "2.x" and slot.user_id is None and ":" not in slot.session_id:
+            older = names.plain_name(slot, "1.x")
+            return [*homes, older] if older is not None else homes
+        return homes
+
+    def _keys(self, name: str) -> list[str]:
+        plain = names.plain_key(name)
+        if plain is None:
+            return [names.own_key(name)]
+        return [plain, names.own_key(name)] if self._folds else [plain]
+
+    # Looking.
+
+    def _find(self, places: Sequence[str], name: str, end: str) -> Operation[_Held | None]:
+        """Return what a name holds in the first of these slots that holds anything of the name."""
+        keys = self._keys(name)
+        wanted = [*keys, *(key + HASH for key in keys)]
+        found: dict[tuple[str, str], list[Stored]] = {}
+        for place, key, data, version in (yield _select(len(places), len(wanted), end), (*places, *wanted)):
+            found.setdefault((place, key), []).append(Stored(data, version))
+        for place in places:
+            for key in keys:
+                rows, marks = found.get((place, key), []), found.get((place, key + HASH), [])
+                if rows or marks:
+                    return _Held(place, key, rows, str(marks[0].text) if marks else None)
+        return None
+
+    def get(self, slot: Slot, name: str) -> Operation[Stored | None]:
+        held = yield from self._find(self._places(slot), name, _FIRST)
+        if held is None:
+            return None
+        if held.is_list:
+            raise holds_list(slot, name)
+        # What 1.x left has no version that a save would go on from.
+        return held.rows[0] if held.place in self._homes(slot) else held.rows[0]._replace(version=0)
+
+    def get_list(self, slot: Slot, name: str) -> Operation[Sequence[str | bytes]]:
+        held = yield from self._find(self._places(slot), name, _ORDERED)
+        if held is None:
+            return []
+        # Without a hash, which somebody may have removed, a single row of no version may be a list of one.
+        if not held.is_list and held.rows[0].version > 0:
+            raise holds_value(slot, name)
+        return [row.text for row in held.rows]
+
+    def exists(self, slot: Slot) -> Operation[bool]:
+        for place in self._places(slot):
+            if place in (yield from self._spelled(_HAS, (place, IDS))):
+                return True
+        return False
+
+    def names(self, slot: Slot) -> Operation[dict[str, bool]]:
+        found: dict[str, bool] = {}
+        for home in self._homes(slot):
+            exactly, given = (_EXACTLY, (home, home)) if self._folds else ("", (home,))
+            rows = yield from self._spelled(_NAMES + exactly + _GROUPED, given)
+            for key, (count,) in rows.items():
+                name = names.read_key(key.removesuffix(HASH))
+                if name is not None:
+                    found[name] = found.get(name, False) or key.endswith(HASH) or count > 1
+        return found
+
+    def sessions(self, user_id: str | None) -> Operation[set[str]]:
+        found: set[str] = set()
+        if self._layout == "2.x":
+            prefix = names.user_prefix(user_id)
+            found = {place[len(prefix) :] for place in (yield from self._beginning(prefix))}
+        if user_id is None:
+            found |= yield from self._sessions_of_1x()
+        return found | (yield from self._sessions_under_own_names(user_id))
+
+    def _beginning(self, prefix: str) -> Operation[set[str]]:
+        return set((yield from self._spelled(_SESSIONS + _BETWEEN, (IDS, OF_SANDBOXES, *_begins(prefix)))))
+
+    def _spelled(self, statement: str, parameters: tuple[str, ...]) -> Operation[dict[str, Any]]:
+        """Ask for names as they are spelled, with what is asked for beside them."""
+        rows = yield _spell(statement, self._folds), parameters
+        return {name.decode() if isinstance(name, bytes) else name: rest for name, *rest in rows}
+
+    def _sessions_of_1x(self) -> Operation[set[str]]:
+        places = yield from self._spelled(_SESSIONS, (IDS, OF_SANDBOXES))
+        return {
+            place
+            for place in places
+            if names.plain_name(Slot(None, place), "1.x") == place and (self._layout == "1.x" or ":" not in place)
+        }
+
+    def _sessions_under_own_names(self, user_id: str | None) -> Operation[set[str]]:
+        places = yield from self._beginning("~")
+        slots = [names.read_ids(place) for place in places if place.startswith(names.SPELLED)]
+        if any(place.startswith(names.HASHED) for place in places):
+            kept = yield from self._spelled(_KEPT_IDS + _BETWEEN, (IDS, *_begins(names.HASHED)))
+            slots += [names.read_ids(ids) for place, (ids,) in kept.items() if place in places]
+        return {slot.session_id for slot in slots if slot is not None and slot.user_id == user_id}
+
+    # Changing.
+
+    def put(self, slot: Slot, name: str, text: str, expected: int | None, again: bool) -> Operation[int]:
+        held = yield from self._hold(slot, name)
+        version = 0 if held is None or held.is_list else held.rows[0].version
+        if expected is not None and version != expected:
+            if not again:
+                raise StaleState(*slot, name, expected)
+            if held is not None and held.rows == [Stored(text, expected + 1)]:
+                return version
+            # An earlier run may have been done before others saved this.
+            raise OutcomeUnknown("a state", unanswered=True)
+        if held is None:
+            place, key = yield from self._make_room(slot, name)
+            yield _ADD, (place, key, 0, text, 1)
+            # Behind it, so that who makes a list of this name meanwhile is met in one of the two rows.
+            yield self._cut(place, key + HASH)
+        elif held.is_list:
+            yield self._cut(held.place, held.key)
+            yield self._cut(held.place, held.key + HASH)
+            yield _ADD, (held.place, held.key, 0, text, 1)
+        else:
+            yield _SET, (text, version + 1, held.place, held.key)
+        return version + 1
+
+    def replace(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> Statement | None:
+        """Return the one statement that replaces a value and gives its version, as nearly all saves can be made.
+
+        It gives nothing, and changes nothing, where there is no value, where it is at another version, where the lease
+        is lost, or where `put` has to find out.
+        """
+        if self._folds:
+            return None
+        place, key = self._homes(slot)[0], self._keys(name)[0]
+        statement, given = _REPLACE, (text, place, key)
+        if expected is not None:
+            statement, given = statement + _EXPECTED, (*given, expected)
+        if fence is not None:
+            statement, given = (
+                statement + _LEASED,
+                (*given, fence.slot.user_id or "", fence.slot.session_id, fence.token),
+            )
+        return statement + _GIVE_VERSION, given
+
+    def put_list(self, slot: Slot, name: str, texts: Sequence[str]) -> Operation[None]:
+        held = yield from self._hold(slot, name)
+        mark = FILLED if texts else EMPTY
+        common = 0
+        if held is not None and held.is_list:
+            place, key = held.place, held.key
+            if held.mark != mark:
+                yield _SET, (mark, 0, place, key + HASH)
+            stored = [text for _, text in (yield _ITEMS, (place, key))]
+            common = common_items(stored, texts)
+            if common < len(stored):
+                yield self._cut(place, key, common)
+        else:
+            place, key = (yield from self._make_room(slot, name)) if held is None else held[:2]
+            yield _ADD, (place, key + HASH, 0, mark, 0)
+            yield self._cut(place, key)
+        if common < len(texts):
+            yield _ADD, Many((place, key, index, texts[index], 0) for index in range(common, len(texts)))
+
+    def drop(self, slot: Slot, name: str | None) -> Operation[None]:
+        for place in self._places(slot):
+            if name is None:
+                yield (_DROP + _EXACTLY, (place, place)) if self._folds else (_DROP, (place,))
+                continue
+            for key in self._keys(name):
+                yield self._cut(place, key)
+                yield self._cut(place, key + HASH)
+
+    def forget(self, slot: Slot) -> Operation[bool]:
+        there = yield from self.exists(slot)
+        if there:
+            yield from self.drop(slot, None)
+        return there
+
+    def _cut(self, place: str, key: str, index: int = 0) -> Statement:
+        """Return the statement that removes the rows of a name from an item on."""
+        if self._folds:
+            return _CUT + _EXACTLY, (place, key, index, place)
+        return _CUT, (place, key, index)
+
+    def _hold(self, slot: Slot, name: str) -> Operation[_Held | None]:
+        """Find what is to be replaced, and let nobody else replace it before this is over."""
+        homes = self._homes(slot)
+        held = yield from self._find(homes, name, _HELD)
+        if held is None:
+            # There is no row to be held.
+            yield LOCK_NAME, (f"{homes[0]} {name}",)
+            held = yield from self._find(homes, name, _HELD)
+        return held
+
+    def _make_room(self, slot: Slot, name: str) -> Operation[tuple[str, str]]:
+        """Return where a name that is not kept yet is to be, in rows."""
+        place, *others = self._homes(slot)
+        if others and (yield from self._spelled(_SPELLINGS, (place,))).keys() - {place}:
+            # The table takes another slot for this one.
+            place = others[0]
+        key, *others = self._keys(name)
+        marked = key, key + HASH
+        if others and (yield from self._spelled(_KEY_SPELLINGS, (place, *marked))).keys() - {*marked}:
+            key = others[0]
+        if place.startswith(names.HASHED) and not (yield from self._spelled(_SPELLINGS, (place,))):
+            yield _ADD, (place, IDS, 0, names.write_ids(slot), 0)
+        return place, key
+
+
+def _begins(prefix: str) -> tuple[str, str]:
+    """Return from where to where names begin so; all prefixes end with a character that another follows."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+@cache
+def _spell(statement: str, folds: bool) -> str:
+    """Have names compared as they are spelled, also by a table that folds them."""
+    for column in ("session_id", "state_key"):
+        statement = statement.replace(f"{{{column}}}", f"CAST({column} AS BINARY)" if folds else column)
+    return statement

@@ -1,0 +1,46 @@
+"""States on Redis, without anything else."""
+
+from __future__ import annotations
+
+from leafward.core.errors import ConfigurationError
+from leafward.stores.redis.opening import DEFAULT_PREFIX as KEY_PREFIX
+from leafward.stores.redis.opening import connect
+from leafward.stores.redis.state_keys import DEFAULT_PREFIX
+from leafward.stores.redis.urls import read_url
+from leafward.stores.states.standalone import Opened, Standalone
+from leafward.stores.states.table import Layout, check_layout
+
+
+class RedisAgentStateStore(Standalone):
+    """States on a Redis, in AgentScope's keys; in a cluster, where those cannot work, in keys of our own.
+
+    With the prefixes of a `redis://` store it has the states and the leases of that store.
+    """
+
+    distributed = True
+
+    def __init__(self, url: str, prefix: str = DEFAULT_PREFIX, *, layout: str = "2.x") -> None:
+        self._layout: Layout = check_layout(layout)
+        address = read_url(url)
+        if not isinstance(prefix, str) or not prefix.strip() or not prefix.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"a prefix is text, such as {DEFAULT_PREFIX!r}, not {prefix!r}")
+        if address.kind == "cluster" and set(prefix) & set("{}"):
+            raise ConfigurationError(f"in a cluster a prefix is without braces, not {prefix!r}")
+        self._url = url
+        self._prefix = prefix
+        super().__init__(f"the store of states {address.where}", self._connect)
+
+    async def _connect(self) -> Opened:
+        if self._prefix.endswith(DEFAULT_PREFIX):
+            key_prefix = self._prefix.removesuffix(DEFAULT_PREFIX) or KEY_PREFIX
+        else:
+            key_prefix = f"{KEY_PREFIX}{self._prefix}"
+        store = await connect(self._url, key_prefix, self._prefix, self._layout)
+        return Opened(store.state_table, store.runner, store.close)
+
+
+class RedisSession(RedisAgentStateStore):
+    """States in the keys of AgentScope 1.x."""
+
+    def __init__(self, url: str, prefix: str = DEFAULT_PREFIX) -> None:
+        super().__init__(url, prefix, layout="1.x")

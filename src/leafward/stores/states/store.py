@@ -1,0 +1,166 @@
+"""The typed face of a table of states."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Self, cast, overload
+
+from leafward.core.errors import StateDecodeError
+from leafward.core.ids import check_id, refusal
+from leafward.core.session_key import AnyKey, SessionKey, key_of
+from leafward.stores.leases import Fence, Lease, Leases, Slot
+from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
+from leafward.stores.states.table import StateTable, check_name
+
+
+class StateStore(VersionedStateStore, ABC):
+    """What all our stores of states have in common: keys, types and fences; `_table` keeps the texts."""
+
+    distributed: bool
+    """Whether processes on several machines can share it."""
+    leases: Leases
+    _fence: Fence | None = None
+
+    @abstractmethod
+    async def _table(self) -> StateTable:
+        """Return what keeps the texts, opened when it is first needed."""
+
+    def with_lease(self, lease: Lease) -> StateStore:
+        """Return a store whose every write is refused, with `LeaseLost`, once another holder came."""
+        return Fenced(self, lease)
+
+    async def save(self, key: AnyKey, name: str, value: Any) -> None:
+        if isinstance(value, (list, tuple)):
+            await self.save_list(key, name, cast(Sequence[Any], value))
+        else:
+            await self.save_if_version(key, name, value, UNCONDITIONAL)
+
+    @overload
+    async def get(self, key: AnyKey, name: str) -> dict[str, Any] | None: ...
+    @overload
+    async def get(self, key: AnyKey, name: str, type: type[T]) -> T | None: ...
+    async def get(self, key: AnyKey, name: str, type: type[Any] = dict) -> Any:
+        return (await self.get_versioned(key, name, type)).value
+
+    @overload
+    async def get_versioned(self, key: AnyKey, name: str) -> Versioned[dict[str, Any]]: ...
+    @overload
+    async def get_versioned(self, key: AnyKey, name: str, type: type[T]) -> Versioned[T]: ...
+    async def get_versioned(self, key: AnyKey, name: str, type: type[Any] = dict) -> Versioned[Any]:
+        slot = _slot(key, name)
+        stored = await (await self._table()).get(slot, name)
+        if stored is None:
+            return Versioned(None, 0)
+        try:
+            return Versioned(_values().read_value(stored.text, type), stored.version)
+        except ValueError as error:
+            raise StateDecodeError(*slot, name, str(error)) from error
+
+    async def save_if_version(self, key: AnyKey, name: str, value: Any, expected: int) -> int:
+        slot = self._writable(key, name)
+        if isinstance(expected, bool) or not isinstance(expected, int) or expected < UNCONDITIONAL:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"expected is the version that get_versioned() gave, or -1, not {expected!r}")
+        if isinstance(value, (list, tuple)):
+            raise ValueError("a list has no version: save it with save_list()")
+        text = _values().write_value(value)
+        wanted = None if expected == UNCONDITIONAL else expected
+        return await (await self._table()).put(slot, name, text, wanted, self._fence)
+
+    async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
+        slot = self._writable(key, name)
+        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"save_list() takes a list of states, not a {type(values).__name__}")
+        texts = _values().write_items(values)
+        await (await self._table()).put_list(slot, name, texts, self._fence)
+
+    @overload
+    async def get_list(self, key: AnyKey, name: str) -> list[dict[str, Any]]: ...
+    @overload
+    async def get_list(self, key: AnyKey, name: str, type: type[T]) -> list[T]: ...
+    async def get_list(self, key: AnyKey, name: str, type: type[Any] = dict) -> list[Any]:
+        slot = _slot(key, name)
+        texts = await (await self._table()).get_list(slot, name)
+        try:
+            return _values().read_items(texts, type)
+        except ValueError as error:
+            raise StateDecodeError(*slot, name, str(error)) from error
+
+    async def exists(self, key: AnyKey) -> bool:
+        return await (await self._table()).exists(Slot(*_ids(key)))
+
+    async def delete(self, key: AnyKey, name: str | None = None) -> None:
+        slot = self._writable(key, name)
+        await (await self._table()).drop(slot, name, self._fence)
+
+    async def list_session_keys(self, user_id: str | None = None) -> set[SessionKey]:
+        if user_id is not None:
+            check_id("user id", user_id)
+        found = await (await self._table()).sessions(user_id)
+        # Java takes ids that are refused here, and that nobody could ask for.
+        return {SessionKey(session_id, user_id) for session_id in found if refusal(session_id) is None}
+
+    def _writable(self, key: AnyKey, name: str | None) -> Slot:
+        slot = Slot(*_ids(key)) if name is None else _slot(key, name)
+        if self._fence is not None:
+            self._fence.check(slot)
+        return slot
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Fenced(StateStore):
+    """A store of states that is written to behind a lease."""
+
+    def __init__(self, store: StateStore, lease: Lease) -> None:
+        self._store = store
+        self.distributed = store.distributed
+        self.leases = store.leases
+        self._fence = lease.fence
+        # A lease is renewed as long as somebody has it: whoever writes behind it does.
+        self._lease = lease
+
+    async def _table(self) -> StateTable:
+        return await self._store._table()
+
+    def with_lease(self, lease: Lease) -> StateStore:
+        return self._store.with_lease(lease)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class OpenStates(StateStore):
+    """The states of a store that is open."""
+
+    def __init__(self, table: StateTable, leases: Leases, *, distributed: bool) -> None:
+        self._states = table
+        self.leases = leases
+        self.distributed = distributed
+
+    async def _table(self) -> StateTable:
+        return self._states
+
+    async def close(self) -> None:
+        """Do nothing: the store that these are of is closed by itself."""
+
+
+def _values() -> ModuleType:
+    # Imported late: a program that keeps no states does not pay for it.
+    return import_module("leafward.core.state_values")
+
+
+def _ids(key: AnyKey) -> tuple[str | None, str]:
+    found = key_of(key)
+    return found.user_id, found.session_id
+
+
+def _slot(key: AnyKey, name: str) -> Slot:
+    check_name(name)
+    return Slot(*_ids(key))

@@ -1,0 +1,144 @@
+"""Values of a user's own types come back from their JSON as they were."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from leafward.core.agent_state import AgentState
+from leafward.core.message import Message
+from leafward.core.state_values import read_items, read_value, write_items, write_value
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(TEXT, JSON, max_size=5)
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Trip(BaseModel):
+    city: str
+    days: int = 1
+
+
+class Struct(msgspec.Struct):
+    color: Color
+
+
+@dataclass
+class Inner:
+    n: int
+
+
+@dataclass
+class Outer:
+    inner: Inner
+    items: list[Inner]
+
+
+class Row(msgspec.Struct, array_like=True):
+    n: int
+
+
+def same(one: object, other: object) -> bool:
+    """Tell whether two values are the same JSON: to Python, 1 is True and 1.0."""
+    return json.dumps(one) == json.dumps(other)
+
+
+@given(OBJECTS)
+def test_a_plain_value_comes_back(value: dict[str, Any]) -> None:
+    assert same(read_value(write_value(value), dict), value)
+
+
+@given(st.lists(OBJECTS, max_size=4))
+def test_a_list_of_plain_values_comes_back(values: list[dict[str, Any]]) -> None:
+    assert same(read_items(write_items(values), dict), values)
+
+
+@pytest.mark.parametrize("value", [Trip(city="Paris"), Struct(Color.RED), Outer(Inner(1), [Inner(2)])])
+def test_a_value_of_a_type_comes_back_as_that_type(value: object) -> None:
+    assert read_value(write_value(value), type(value)) == value
+
+
+def test_an_agents_state_and_a_message_come_back() -> None:
+    message, state = Message("user", "hi"), AgentState(session_id="s")
+    assert read_value(write_value(message), Message) == message
+    assert read_value(write_value(state), AgentState) == state
+    assert read_items(write_items([message, message]), Message) == [message, message]
+
+
+def test_what_is_nearly_plain_is_made_plain() -> None:
+    assert json.loads(write_value({"t": (1, 2), "m": {"n": (3,)}})) == {"t": [1, 2], "m": {"n": [3]}}
+    assert write_value({"t": "a\ud800b"}) == '{"t":"a\ufffdb"}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("text", 7, None, [], (), {1}, object(), Trip, Row(1)),
+        *(
+            {"a": bad}
+            for bad in (float("nan"), float("-inf"), 2**64, -(2**63) - 1, {1: 2}, {1}, b"x", object(), Inner(1))
+        ),
+        {1: "a"},
+    ],
+)
+def test_what_is_no_state_is_refused(value: object) -> None:
+    with pytest.raises(ValueError):
+        write_value(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        ("", dict),
+        ("{", dict),
+        ("[]", dict),
+        ("null", dict),
+        ('"x"', Trip),
+        ('{"city": 7}', Trip),
+        ('{"color": "blue"}', Struct),
+        ("{}", Outer),
+        ('{"inner": {"n": 1}, "items": [{"n": "1"}]}', Outer),
+        ('{"role": "user", "content": []}', Message),
+        ('{"cur_iter": "x"}', AgentState),
+    ],
+)
+def test_what_is_not_of_the_type_is_told(text: str, type: type[Any]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read_value(text, type)
+
+
+def test_an_item_that_is_not_of_the_type_is_told_by_its_number() -> None:
+    with pytest.raises(ValueError, match="item 1"):
+        read_items(['{"n": 1}', '{"n": "x"}'], Inner)
+    with pytest.raises(ValueError, match="item 1"):
+        read_items(['{"role": "USER", "content": []}', '{"role": "nobody"}'], Message)
+
+
+def test_deep_nesting_is_told() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"d": deep}
+    with pytest.raises(ValueError):
+        write_value(deep)
+    with pytest.raises(ValueError):
+        read_value('{"d":' * 100_000 + "1" + "}" * 100_000, dict)

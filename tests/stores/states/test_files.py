@@ -1,0 +1,34 @@
+"""States in files keep every promise, by themselves and as part of a store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from leafward import open_store
+from leafward.stores import AgentStateStore, JsonFileAgentStateStore, JsonSession, WorkspaceSession
+from leafward.testing.states import OurStateContract
+
+
+class TestFiles(OurStateContract):
+    @pytest.fixture(params=["1.x", "2.x"])
+    async def states(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
+        async with JsonFileAgentStateStore(tmp_path / "states", layout=request.param) as states:
+            yield states
+
+
+class TestSessions(OurStateContract):
+    @pytest.fixture(params=["JsonSession", "WorkspaceSession"])
+    async def states(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
+        made = JsonSession(tmp_path) if request.param == "JsonSession" else WorkspaceSession(tmp_path, "support")
+        async with made as states:
+            yield states
+
+
+class TestOfAStore(OurStateContract):
+    @pytest.fixture(params=["power", "process"])
+    async def states(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
+        async with open_store(f"file:///{tmp_path}", durability=request.param) as store:
+            yield store.states
