@@ -75,3 +75,37 @@ def demo(path: Path, as_json: bool) -> None:
     found = asyncio.run(run_demo(path, Screen(quiet=as_json)))
     if as_json:
         click.echo(json.dumps(found, indent=2))
+
+
+@main.command()
+@click.argument("source")
+@click.argument("target", required=False, envvar="LEAFWARD_STORE")
+@click.option("--dry-run", is_flag=True, help="Tell what would be done; write nothing.")
+@click.option(
+    "--layout",
+    type=click.Choice(["2.x", "1.x"]),
+    default="2.x",
+    show_default=True,
+    help="The version of AgentScope whose layout the target has.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+def migrate(source: str, target: str | None, dry_run: bool, layout: str, as_json: bool) -> None:
+    """Move sessions that AgentScope for Java left, up to 1.0.4 and in 1.x.
+
+    SOURCE is a directory, a mysql:// URL or a redis:// URL. TARGET is a directory of JSON files, or the URL of a store;
+    without it, it is LEAFWARD_STORE, or else the source itself, where the sessions are then in the new layout as well.
+
+    Nothing is taken from the source. Only a MySQL table of 1.0.4 or earlier, which has the name of the new one, is
+    renamed: agentscope_sessions_backup. What is written is read back and compared. What the target has already stays as
+    it is, so the command can be run again at any time, also after it was interrupted. A session that cannot be read is
+    listed, and the others are moved.
+
+    \b
+    $ leafward migrate ~/.agentscope/sessions --dry-run
+    $ leafward migrate ~/.agentscope/sessions sqlite:///chat.db
+    $ leafward migrate mysql://app@db.example/agentscope
+    $ leafward migrate redis://cache.example postgresql://app@db.example/chat
+    """
+    from leafward.cli.migrating import run_migration
+
+    run_migration(source, target, dry_run=dry_run, layout=layout, as_json=as_json)

@@ -1,0 +1,1 @@
+"""Data of other projects, moved into a store of ours."""

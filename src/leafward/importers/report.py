@@ -1,0 +1,55 @@
+"""What a migration found and did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What was found, and what became of it; of a dry run, what would become of it."""
+
+    sessions: int
+    values: int
+    lists: int
+    messages: int
+    """How many items the lists of messages have."""
+    superseded: int
+    """Documents of before 1.0.5 that were left, because their sessions went on in 1.x."""
+    written: int
+    """How many values and lists were written."""
+    already_there: int
+    kept: list[str]
+    """What the target has too, but not with the same content; it stays as the target has it."""
+    failed: list[tuple[str, str]]
+    """What could not be read, and why; nothing of it was written."""
+    renamed: str | None
+    """The name under which an old table is kept now, if one was in the way of the new one."""
+    dry_run: bool
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        found = [_count(self.values, "value"), _count(self.lists, "list"), _count(self.messages, "message")]
+        done = [
+            f"{_count(self.written, 'state')} {would}written",
+            f"{self.already_there:,} already there",
+            f"{len(self.kept):,} kept as the target has them",
+            f"{len(self.failed):,} failed",
+        ]
+        lines = [f"{_count(self.sessions, 'session')} found: {', '.join(found)}.", f"{', '.join(done)}."]
+        if self.superseded:
+            lines.append(f"{_count(self.superseded, 'old document')} left: their sessions went on in 1.x.")
+        if self.renamed is not None:
+            lines.append(f"The old table {would or 'is '}kept as {self.renamed}.")
+        lines += [f"Kept: {what}" for what in self.kept]
+        lines += [f"Failed: {_on_one_line(what)}: {_on_one_line(reason)}" for what, reason in self.failed]
+        return "\n".join(lines)
+
+
+def _on_one_line(text: str) -> str:
+    """Return a text, such as a file's name, so that nothing in it begins a line or commands a terminal."""
+    return text if text.isprintable() else repr(text)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

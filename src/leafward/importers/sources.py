@@ -1,0 +1,77 @@
+"""From what a user names to where AgentScope's data is."""
+
+from __future__ import annotations
+
+import os
+
+from leafward.core.errors import ConfigurationError
+from leafward.stores.states.older import Older
+from leafward.stores.urls import need_driver, without_secrets
+
+Named = str | os.PathLike[str]
+
+_REDIS = ("redis", "rediss", "redis+cluster", "redis+sentinel")
+
+
+def scheme_of(named: str) -> str:
+    """Return the scheme of a URL; a path has none."""
+    scheme, separator, _ = named.partition("://")
+    return scheme if separator else ""
+
+
+def directory_of(named: str) -> str | None:
+    """Return the path that a path or a `file://` URL names; `None` for what is on a server."""
+    if scheme_of(named) not in ("", "file"):
+        return None
+    return os.path.realpath(os.path.expanduser(named.removeprefix("file://")))
+
+
+def is_redis(named: str) -> bool:
+    return scheme_of(named) in _REDIS
+
+
+def text_of(named: Named, what: str) -> str:
+    """Return what names a source or a target."""
+    text = os.fspath(named)
+    if not isinstance(text, str) or not text or "\0" in text:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a {what} is named by a directory or a URL, and this is neither")
+    return text
+
+
+def check_source(source: Named) -> str:
+    """Return what names a source, if there can be data of AgentScope's.
+
+    Raises:
+        ConfigurationError: it is of another kind, or a directory that is not there.
+    """
+    if not isinstance(source, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a source is a directory or a URL, not a {type(source).__name__}")
+    named = text_of(source, "source")
+    directory = directory_of(named)
+    if directory is None and scheme_of(named) != "mysql" and not is_redis(named):
+        raise ConfigurationError(
+            f"AgentScope keeps nothing at {without_secrets(named)!r}: name a directory, or a URL that begins with "
+            "mysql:// or redis://"
+        )
+    if directory is not None and not os.path.isdir(directory):
+        what = "is a file" if os.path.exists(directory) else "does not exist"
+        shown = without_secrets(named)
+        raise ConfigurationError(f"{shown} {what}: name the directory in which AgentScope keeps its sessions")
+    return named
+
+
+async def open_source(named: str, *, rename: bool) -> Older:
+    """Open a source that was checked; with `rename`, an old table of MySQL makes way for the new one."""
+    directory = directory_of(named)
+    if directory is not None:
+        from leafward.stores.files.legacy import open_older_files
+
+        return await open_older_files(directory)
+    if is_redis(named):
+        need_driver("redis", "redis", named)
+        from leafward.stores.redis.legacy import open_older_keys
+
+        return await open_older_keys(named)
+    from leafward.stores.servers.legacy import open_older_rows
+
+    return await open_older_rows(named, rename=rename)

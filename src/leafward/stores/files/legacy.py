@@ -1,0 +1,193 @@
+"""What AgentScope left in a directory, which may be somebody else's: files are opened for reading only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TypeVar
+
+from leafward.core.errors import ConfigurationError, StateDecodeError, StoreError
+from leafward.core.json import DecodeError, decode
+from leafward.stores.files import state_names as names
+from leafward.stores.files.changes import PLAN
+from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.names import ESCAPE, decoded
+from leafward.stores.files.older_states import session_file
+from leafward.stores.files.state_names import NameFiles, files_of, place_of, slot_in
+from leafward.stores.files.state_tree import StateTree
+from leafward.stores.files.states import StateFiles
+from leafward.stores.files.writing import named
+from leafward.stores.leases import Slot
+from leafward.stores.states.older import Place, Text, Texts
+from leafward.stores.states.table import Layout
+
+T = TypeVar("T")
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+async def open_older_files(path: str) -> OlderFiles:
+    """Open a directory.
+
+    Raises:
+        ConfigurationError: there is none, or a change to it is not finished.
+        StoreError: it cannot be read.
+    """
+    return await asyncio.to_thread(OlderFiles, path)
+
+
+class OlderFiles:
+    """The sessions below a directory: one for each directory of 1.x, and for each file `<id>.json`."""
+
+    renamed = None
+
+    def __init__(self, path: str) -> None:
+        if not os.path.isdir(path):
+            what = "is a file" if os.path.exists(path) else "does not exist"
+            raise ConfigurationError(f"{path} {what}: name the directory in which AgentScope keeps its sessions")
+        with named(path):
+            self._folder = _Unchanged(path)
+            if self._folder.stamp((PLAN,)) is not None:
+                self._folder.close()
+                raise ConfigurationError(
+                    f"a process was killed while it wrote to {path}: open it once, with JsonSession, and try again"
+                )
+
+    async def count(self) -> int:
+        return len(await self._do(self._directories)) + len(await self._do(self._documents))
+
+    async def places(self) -> AsyncIterator[Place]:
+        for name in await self._do(self._directories):
+            yield Place(self._folder.shown((name,)), name)
+
+    async def documents(self) -> AsyncIterator[Place]:
+        for name in await self._do(self._documents):
+            yield Place(self._folder.shown((name,)), name.removesuffix(names.VALUE))
+
+    async def read(self, place: Place) -> tuple[Slot, Texts]:
+        return await self._do(partial(self._read, place.at))
+
+    async def held(self, slot: Slot, layout: Layout) -> Texts:
+        return await self._do(lambda: _Files(self._folder, layout).texts(slot))
+
+    async def document(self, session_id: str) -> Text | None:
+        return await self._do(partial(self._document, session_id))
+
+    async def close(self) -> None:
+        self._folder.close()
+
+    async def _do(self, step: Callable[[], T]) -> T:
+        return await asyncio.to_thread(step)
+
+    def _directories(self) -> list[str]:
+        with named(self._folder.path):
+            return sorted(self._folder.directories(()))
+
+    def _documents(self) -> list[str]:
+        # A link among them is refused when it is read.
+        with named(self._folder.path):
+            found = {name for name in self._folder.names(()) if name.endswith(names.VALUE)}
+            return sorted(
+                name for name in found.difference(self._folder.directories(())) if name[: len(names.OWN)] != names.OWN
+            )
+
+    def _read(self, directory: str) -> tuple[Slot, Texts]:
+        slot: Slot | None = None
+        try:
+            with named(self._folder.shown((directory,))):
+                ids = self._folder.read((directory, names.IDS))
+                slot = slot_in((directory,), _user_of(directory, ids), "1.x", lambda: ids)
+                if not any(map(names.is_state, self._folder.files((directory,)))):
+                    return Slot(None, directory), {}
+                if slot is None:
+                    raise StateDecodeError(None, None, None, "no session has a directory of this name")
+                return slot, _Files(self._folder, "1.x").texts(slot)
+        except StoreError as error:
+            user_id, session_id = slot or (None, None)
+            raise StateDecodeError(user_id, session_id, None, str(error)) from error
+
+    def _document(self, session_id: str) -> Text | None:
+        tree = StateTree(self._folder, ())
+        try:
+            with named(self._folder.path):
+                file = session_file(tree, Slot(None, session_id))
+                return None if file is None else tree.read(file)
+        except StoreError as error:
+            raise StateDecodeError(None, session_id, None, str(error)) from error
+
+
+def _user_of(directory: str, ids: bytes) -> str | None:
+    """Return the user whose session a directory of 1.x is; AgentScope's have none."""
+    if directory.startswith(ESCAPE * 2):
+        try:
+            user_id, _ = decode(ids)
+        except (ValueError, TypeError, DecodeError):
+            return None
+        return user_id
+    user = directory.split(ESCAPE)[1] if directory.count(ESCAPE) == 2 else ""
+    return (decoded(user) or user) or None
+
+
+class _Unchanged(Folder):
+    """A directory that others may own, and write to."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._synced = False
+        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def open(self, parts: Parts, *, make: bool = False) -> int | None:
+        with self._directory(parts[:-1]) as directory:
+            if directory is None:
+                return None
+            try:
+                number = os.open(parts[-1], _READ, dir_fd=directory)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise self._refused(parts, error) from error
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                os.close(number)
+                raise self._refused(parts, None)
+            return number
+
+
+class _Tree(StateTree):
+    """Files whose versions are told and not noted."""
+
+    def finish(self) -> None:
+        """Do nothing: there was nothing unfinished when the directory was opened."""
+
+    def note_version(self, files: NameFiles, data: bytes) -> int:
+        return self.version(files, data)
+
+
+class _Files(StateFiles):
+    """The states in one layout, to be read."""
+
+    def __init__(self, folder: Folder, layout: Layout) -> None:
+        super().__init__(folder, (), layout)
+        self._tree = _Tree(folder, ())
+
+    def texts(self, slot: Slot) -> Texts:
+        """Return all that a slot holds where it is written to."""
+        found: Texts = {}
+        place = place_of(slot, self._layout)
+        for name, is_list in self.names(slot).items():
+            files = files_of(place, name)
+            if self._tree.has(files.value) and self._tree.has(files.items):
+                raise StateDecodeError(*slot, name, "there are a value and a list of this name")
+            if is_list:
+                found[name] = list(self.get_list(slot, name))
+            elif (stored := self.get(slot, name)) is not None:
+                found[name] = stored.text
+        self._check_names(slot, place)
+        return found
+
+    def _check_names(self, slot: Slot, place: Parts) -> None:
+        for file in self._tree.folder.files(place):
+            if names.is_state(file) and names.name_in(file, lambda other: self._tree.read((*place, other))) is None:
+                raise StateDecodeError(*slot, None, f"{self._tree.folder.shown((*place, file))}: no state is called so")

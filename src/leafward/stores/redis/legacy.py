@@ -1,0 +1,148 @@
+"""What AgentScope left in keys of a Redis: the sets of its 1.x, and the strings of before 1.0.5."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+from redis import exceptions as redis
+
+from leafward.core.errors import StateDecodeError
+from leafward.stores.leases import Slot
+from leafward.stores.redis.calls import Calls, explain, servers
+from leafward.stores.redis.checking import check
+from leafward.stores.redis.clients import make_client
+from leafward.stores.redis.scripts import Script
+from leafward.stores.redis.state_keys import DEFAULT_PREFIX, LIST, SET, OfAgentScope
+from leafward.stores.redis.urls import read_url
+from leafward.stores.redis.wires import SILENCE_S
+from leafward.stores.states.older import Place, Text, Texts
+
+_META = ":meta"
+"""What stands behind a session in the key of a hash that AgentScope had beside each document."""
+
+# KEYS: any key, alone, so that a cluster knows where to ask. Returns what kind it is, and what it holds.
+_READ = Script("""
+local kind = redis.call('TYPE', KEYS[1]).ok
+local reads = {string = {'GET', KEYS[1]}, list = {'LRANGE', KEYS[1], 0, -1}, set = {'SMEMBERS', KEYS[1]}}
+return {kind, reads[kind] and redis.call(unpack(reads[kind])) or false}
+""")
+
+
+async def open_older_keys(url: str, *, prefix: str = DEFAULT_PREFIX) -> OlderKeys:
+    """Connect to a Redis, and find all keys that may be a session's.
+
+    Raises:
+        ConfigurationError, StoreError: it cannot be used, or is not there.
+    """
+    address = read_url(url)
+    async with AsyncExitStack() as closing:
+        client = await make_client(address, closing)
+        await check(client, address.where)
+        older = OlderKeys(Calls(client, address.where, closing.pop_all()), prefix)
+    try:
+        await older.look()
+    except BaseException:
+        await older.close()
+        raise
+    return older
+
+
+class OlderKeys:
+    """The sessions below a prefix. Bytes of a key that are no text are carried along, and refused as an id."""
+
+    renamed = None
+
+    def __init__(self, calls: Calls, prefix: str) -> None:
+        self._calls = calls
+        self._prefix = prefix
+        self._names = OfAgentScope(prefix, "1.x")
+        self._places: list[str] = []
+        self._documents: list[str] = []
+
+    async def look(self) -> None:
+        """Find the names of all sessions: a scan may tell a key twice, so none can be told before all are known."""
+        places: set[str] = set()
+        documents: set[str] = set()
+        async for key in self._keys():
+            name = _text(key)[len(self._prefix) :]
+            # With a slash it is the slot of a user, in 2.x.
+            if "/" in name:
+                continue
+            if name.endswith(SET):
+                places.add(name.removesuffix(SET))
+            elif ":" not in name:
+                documents.add(name)
+            elif name.endswith(_META) and (await self._read(name))[0] == "hash":
+                # Without this hash, what has a colon is a state of a session of 1.x.
+                documents.add(name.removesuffix(_META))
+        self._places, self._documents = sorted(places), sorted(documents)
+
+    async def _keys(self) -> AsyncIterator[bytes]:
+        pattern = re.sub(r"[*?\[\]\\]", r"\\\g<0>", self._prefix) + "*"
+        for server in servers(self._calls.client):
+            cursor: Any = None
+            while cursor is None or int(cursor):
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        answer = server.execute_command("SCAN", cursor or 0, "MATCH", pattern, "COUNT", 1000)
+                        cursor, keys = await answer
+                except (redis.RedisError, TimeoutError) as error:
+                    raise explain(error, self._calls.where) from error
+                for key in keys:
+                    yield key
+
+    async def _read(self, name: str) -> tuple[str, Any]:
+        kind, content = await self._calls.ask(_READ, [_bytes(self._prefix + name)], [])
+        return _text(kind), content
+
+    def _shown(self, name: str) -> str:
+        return f"key {self._prefix + name!r} on {self._calls.where}"
+
+    async def count(self) -> int:
+        return len(self._places) + len(self._documents)
+
+    async def places(self) -> AsyncIterator[Place]:
+        for name in self._places:
+            yield Place(self._shown(name + SET), name)
+
+    async def documents(self) -> AsyncIterator[Place]:
+        for name in self._documents:
+            yield Place(self._shown(name), name)
+
+    async def read(self, place: Place) -> tuple[Slot, Texts]:
+        # AgentScope takes an id as it is; ours are read as they are written.
+        slot = self._names.read(f"{self._prefix}{place.at}{SET}") or Slot(None, place.at)
+        kind, members = await self._read(place.at + SET)
+        if kind != "set":
+            return slot, {}
+        found: Texts = {}
+        for member in sorted(map(_text, members)):
+            name, wanted = (member.removesuffix(LIST), "list") if member.endswith(LIST) else (member, "string")
+            kind, content = await self._read(f"{place.at}:{member}")
+            if kind not in (wanted, "none"):
+                raise StateDecodeError(*slot, name, f"its key holds a {kind}, not a {wanted}")
+            if name in found:
+                raise StateDecodeError(*slot, name, "there are a value and a list of this name")
+            # There is no key for an empty list, nor for a value that is gone.
+            if kind != "none" or wanted == "list":
+                found[name] = content or [] if wanted == "list" else content
+        return slot, found
+
+    async def document(self, session_id: str) -> Text | None:
+        kind, content = await self._read(session_id)
+        return content if kind == "string" else None
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode(errors="surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
