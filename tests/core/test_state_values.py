@@ -94,10 +94,7 @@ def test_what_is_nearly_plain_is_made_plain() -> None:
     "value",
     [
         *("text", 7, None, [], (), {1}, object(), Trip, Row(1)),
-        *(
-            {"a": bad}
-            for bad in (float("nan"), float("-inf"), 2**64, -(2**63) - 1, {1: 2}, {1}, b"x", object(), Inner(1))
-        ),
+        *({"a": bad} for bad in (float("nan"), float("-inf"), {1: 2}, {1}, b"x", object(), Inner(1))),
         {1: "a"},
     ],
 )

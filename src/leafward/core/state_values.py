@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -16,9 +15,6 @@ from leafward.core.json import Plain, decode, decode_leniently, encode, encode_t
 from leafward.core.message import Message
 
 T = TypeVar("T")
-
-_LARGE_NUMBER = re.compile(rb"[0-9]{19}")
-"""Digits of a number that may be beyond 64 bits, or of a text."""
 
 
 @runtime_checkable
@@ -49,7 +45,7 @@ def _exactly(value: object) -> str | None:
     """Return the JSON of a value that comes back from it as it is, as nearly all do, in a tenth of the time."""
     try:
         text = encode(value)
-        return text.decode() if decode(text) == value and not _LARGE_NUMBER.search(text) else None
+        return text.decode() if decode(text) == value else None
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
 
@@ -58,8 +54,20 @@ def write_items(values: Iterable[object]) -> list[str]:
     """Return the items of a list, each as `write_value` does; messages are written as AgentScope's `Msg`."""
     items = list(values)
     if items and all(isinstance(item, Message) for item in items):
-        return [encode_text(item) for item in write_messages(cast(list[Message], items))]
-    return [write_value(item) for item in items]
+        items = cast(list[object], write_messages(cast(list[Message], items)))
+    return _each_exactly(items) or [write_value(item) for item in items]
+
+
+def _each_exactly(items: list[object]) -> list[str] | None:
+    """Return what `_exactly` does of each, if all are plain."""
+    if not all(isinstance(item, dict) for item in items):
+        return None
+    try:
+        texts = [encode(item) for item in items]
+        same = decode(b"[%b]" % b",".join(texts)) == items
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return [text.decode() for text in texts] if same else None
 
 
 def _plain(value: object) -> object:
