@@ -23,7 +23,7 @@ _PER_PLACE = 20
 
 
 class Lists:
-    """A list that changes in all ways, the same for everyone who begins with the same seed."""
+    """A list that changes in all ways, at every step, the same for everyone who begins with the same seed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -43,7 +43,7 @@ class Lists:
                 self.items[self._rng.randrange(len(self.items))] = self._item()
             case "cut" if self.items:
                 del self.items[self._rng.randrange(len(self.items)) :]
-            case "clear":
+            case "clear" if self.items:
                 self.items.clear()
             case _:
                 self.items.append(self._item())
