@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -270,6 +272,59 @@ async def test_two_components_of_one_name_are_refused(states: AgentStateStore) -
     other = Apart()
     await other.load_from(states, "s")
     assert (len(other.first), len(other.second)) == (0, 1)
+
+
+async def test_groups_of_one_session_are_not_those_of_the_next(states: AgentStateStore) -> None:
+    tools = Toolkit().create_group("safe", active=True).create_group("admin")
+    tools.set_active_groups(["safe", "admin"])
+    await tools.save_to(states, "of an admin")
+    await InMemoryMemory().save_to(states, "of a guest")
+    await tools.load_from(states, "of a guest")
+    assert tools.active_groups == ["safe"]
+
+
+async def test_a_component_that_others_refer_to_is_saved_once(states: AgentStateStore) -> None:
+    class Child(StateModule):
+        __slots__ = ("counter", "parent")
+
+        def __init__(self, parent: StateModule) -> None:
+            self.parent, self.counter = parent, Counter("of the child")
+
+    class Parent(StateModule):
+        def __init__(self) -> None:
+            self.memory = self.again = InMemoryMemory()
+            self.child = Child(self)
+
+    one = Parent()
+    one.memory.add_message(user("hi"))
+    one.child.counter.count = 3
+    await one.save_to(states, "s")
+    other = Parent()
+    await other.load_from(states, "s")
+    assert (len(other.again), other.child.counter.count) == (1, 3)
+
+
+async def test_names_that_layouts_use_are_refused_at_once() -> None:
+    for make in (lambda: InMemoryMemory("x:list"), lambda: PlanNotebook("x:_hash:list:ver\n")):
+        with pytest.raises(InvalidId):
+            make()
+
+
+async def test_all_who_use_a_plain_store_take_turns(tmp_path: Path) -> None:
+    inside, most = 0, 0
+
+    class Slow(database_session()):
+        def save_list(self, key: SessionKey, name: str, value: Any) -> None:
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.01)
+            super().save_list(key, name, value)
+            inside -= 1
+
+    store: Any = Slow(f"{tmp_path}/states.db")
+    await asyncio.gather(*(InMemoryMemory().save_to(store, f"s{n}") for n in range(6)))
+    assert most == 1
 
 
 async def test_an_open_store_will_do(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from leafward.stores import (
 )
 from tests.importers.contract import Failing, Stopped, everything
 from tests.importers.left import FIXTURES, USER123, LeftInFiles, files_in
+from tests.servers.server import Server
+from tests.stores.both_servers import KINDS
 
 
 @pytest.fixture
@@ -306,3 +311,58 @@ class TestRefused:
             await migrate(source, target, layout="3.x")
         with pytest.raises(ConfigurationError, match="layout"):
             await migrate(source, "memory://", layout="1.x")
+
+
+class TestADryRun:
+    """Leaves a target of any kind as it is, to the byte."""
+
+    @pytest.mark.parametrize("kind", ["anybodys", "ours"])
+    async def test_into_a_sqlite_file(self, source: Path, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / "target.db"
+        if kind == "ours":
+            async with SqliteAgentStateStore(path) as states:
+                await states.save("somebody", "a", {"n": 1})
+        else:
+            with closing(sqlite3.connect(path)) as database:
+                database.execute("CREATE TABLE mine (a)")
+        before = path.read_bytes()
+        report = await migrate(source, f"sqlite:///{path}", dry_run=True)
+        assert report.written > 0
+        assert path.read_bytes() == before
+
+    async def test_into_a_directory_of_a_store(self, source: Path, tmp_path: Path) -> None:
+        path = tmp_path / "target"
+        path.mkdir(mode=0o700)
+        await migrate(source, f"file://{path}", dry_run=True)
+        assert list(path.iterdir()) == []
+        async with open_store(f"file://{path}") as store:
+            await migrate(source, store)
+        report = await migrate(source, f"file://{path}", dry_run=True)
+        assert (report.written, report.failed) == (0, [])
+        assert report.already_there > 0
+
+    async def test_into_javas_table(self, source: Path, private_postgres: Callable[[], Server]) -> None:
+        with private_postgres() as server:
+            await self._into_javas_table(source, server.url)
+
+    async def _into_javas_table(self, source: Path, postgres_url: str) -> None:
+        ask, table = KINDS["postgres"].ask, "agentscope.agentscope_sessions"
+        columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'agentscope_sessions'"
+        await ask(
+            postgres_url,
+            "CREATE SCHEMA IF NOT EXISTS agentscope",
+            f"DROP TABLE IF EXISTS {table}",
+            f"CREATE TABLE {table} (session_id TEXT, state_key TEXT, item_index INT, state_data TEXT)",
+        )
+        before = await ask(postgres_url, columns)
+        report = await migrate(source, postgres_url, dry_run=True)
+        assert report.written > 0
+        assert await ask(postgres_url, columns) == before
+
+
+async def test_a_name_that_a_users_own_store_holds_as_the_other_kind_is_kept(source: Path) -> None:
+    states: Any = Plain()
+    states.save(SessionKey("seed"), "memory_messages", {"not": "a list"})
+    report = await migrate(source, states)
+    assert any("memory_messages" in one for one in report.kept)
+    assert report.written > 0

@@ -26,9 +26,10 @@ def encode_text(value: object) -> str:
 class Plain:
     """Copies values as plain JSON, and remembers whether it had to mend text; `what` is what errors call the whole."""
 
-    def __init__(self, what: str = "a message") -> None:
+    def __init__(self, what: str = "a message", *, any_integers: bool = False) -> None:
         self.mended = False
         self._what = what
+        self._any_integers = any_integers
 
     def copy(self, value: object, depth: int = 0) -> Any:
         """Return a deep copy of `value` as dicts, lists, strings, numbers, booleans and None.
@@ -50,7 +51,7 @@ class Plain:
         if isinstance(value, (list, tuple)):
             return [self.copy(item, depth + 1) for item in cast(list[object], value)]
         if isinstance(value, int):
-            if not _LOWEST <= value <= _HIGHEST:
+            if not self._any_integers and not _LOWEST <= value <= _HIGHEST:
                 raise ValueError(f"{self._what} holds an integer beyond 64 bits: send it as a string")
             return int(value)
         if isinstance(value, float):

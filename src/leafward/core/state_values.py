@@ -36,7 +36,7 @@ def write_value(value: object) -> str:
         return value.to_json()
     try:
         plain = _plain(value)
-        return _exactly(plain) or encode_text(Plain("a state").copy(plain))
+        return _exactly(plain) or encode_text(Plain("a state", any_integers=True).copy(plain))
     except TypeError as error:
         raise ValueError(f"a state cannot be written as JSON: {error}") from error
 

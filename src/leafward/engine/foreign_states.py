@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast, overload
 
@@ -40,6 +41,19 @@ def states_of(store: object) -> AgentStateStore:
     return ForeignStates(store)
 
 
+_turns: weakref.WeakKeyDictionary[Any, Turns] = weakref.WeakKeyDictionary()
+_turns_by_id: dict[int, tuple[object, Turns]] = {}
+"""Of stores that cannot be referred to weakly, which are then kept."""
+
+
+def _turns_of(store: object) -> Turns:
+    """Return the turns that all who use a store share."""
+    try:
+        return _turns.setdefault(store, Turns())
+    except TypeError:
+        return _turns_by_id.setdefault(id(store), (store, Turns()))[1]
+
+
 class ForeignStates(AgentStateStore):
     """Calls each method, plain ones on a thread and one at a time.
 
@@ -49,7 +63,7 @@ class ForeignStates(AgentStateStore):
 
     def __init__(self, store: object) -> None:
         self._store: Any = store
-        self._turns = Turns()
+        self._turns = _turns_of(store)
 
     async def _call(self, method: str, *arguments: object) -> Any:
         return await call(getattr(self._store, method), *arguments, turns=self._turns)

@@ -6,12 +6,12 @@ from typing import Protocol
 
 from leafward.core.agent_messages import read_messages, write_messages
 from leafward.core.errors import StateDecodeError
-from leafward.core.ids import check_id
 from leafward.core.message import Message, as_message
 from leafward.core.session_key import SessionKey
 from leafward.engine.state_module import StateModule
 from leafward.sessions.conversation import MessageLike
 from leafward.stores.states.contracts import AgentStateStore
+from leafward.stores.states.table import check_name
 
 
 class Memory(Protocol):
@@ -28,7 +28,7 @@ class InMemoryMemory(StateModule):
     """Messages in a list, saved as AgentScope's `memory_messages`."""
 
     def __init__(self, state_name: str = "memory_messages") -> None:
-        self._state_name = check_id("state name", state_name)
+        self._state_name = check_name(state_name)
         self._messages: list[Message] = []
 
     def add_message(self, message: MessageLike) -> None:

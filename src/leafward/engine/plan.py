@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from leafward.core.errors import StateDecodeError
 from leafward.core.fields import Fields
-from leafward.core.ids import check_id
 from leafward.core.session_key import SessionKey
 from leafward.engine.state_module import StateModule
 from leafward.stores.states.contracts import AgentStateStore
+from leafward.stores.states.table import check_name
 
 SubTaskState = Literal["TODO", "IN_PROGRESS", "DONE", "ABANDONED"]
 SUBTASK_STATES = ("TODO", "IN_PROGRESS", "DONE", "ABANDONED")
@@ -93,7 +93,7 @@ class PlanNotebook(StateModule):
     """Keeps the current plan, saved as AgentScope's `planNotebook_state`; `key_prefix` stands before the `_state`."""
 
     def __init__(self, key_prefix: str = "planNotebook") -> None:
-        self._state_name = check_id("state name", f"{key_prefix}_state")
+        self._state_name = check_name(f"{key_prefix}_state")
         self.current_plan: Plan | None = None
         self._extra: dict[str, Any] = {}
 

@@ -25,7 +25,9 @@ class StateModule:
         Raises:
             ConfigurationError: two components would save under one name.
         """
-        await self.save_state(_Once(states_of(store)), key_of(key))
+        states = _Once(states_of(store))
+        states.is_new(self)
+        await self.save_state(states, key_of(key))
 
     async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Restore what was saved.
@@ -40,34 +42,45 @@ class StateModule:
 
     async def load_if_exists(self, store: Store | AgentStateStore, key: AnyKey) -> bool:
         """Restore what was saved, and tell whether anything was."""
-        states, found = states_of(store), key_of(key)
+        states, found = _Once(states_of(store)), key_of(key)
         if not await states.exists(found):
             return False
+        states.is_new(self)
         await self.load_state(states, found)
         return True
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Save what this component consists of, under names of its own."""
-        for module in self._modules():
+        for module in self._modules(states):
             await module.save_state(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Restore it; what was never saved is as in a new component."""
-        for module in self._modules():
+        for module in self._modules(states):
             await module.load_state(states, key)
 
-    def _modules(self) -> Iterator[StateModule]:
-        for value in vars(self).values():
-            if isinstance(value, StateModule):
+    def _modules(self, states: AgentStateStore) -> Iterator[StateModule]:
+        """Yield the attributes that are components, each once, also if others refer to it."""
+        slots = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        values = [*getattr(self, "__dict__", {}).values(), *(getattr(self, name, None) for name in slots)]
+        for value in values:
+            if isinstance(value, StateModule) and (not isinstance(states, _Once) or states.is_new(value)):
                 yield value
 
 
 class _Once(AgentStateStore):
-    """Lets each name be saved once: a second component under it would undo the first."""
+    """Lets each name be saved once: a second component under it would undo the first. Knows who was seen to."""
 
     def __init__(self, states: AgentStateStore) -> None:
         self._states = states
         self._saved: set[str] = set()
+        self._seen: dict[int, StateModule] = {}
+
+    def is_new(self, module: StateModule) -> bool:
+        """Tell whether a component is met for the first time."""
+        known = id(module) in self._seen
+        self._seen[id(module)] = module
+        return not known
 
     def _note(self, name: str) -> None:
         if name in self._saved:

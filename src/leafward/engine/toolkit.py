@@ -28,6 +28,7 @@ class Toolkit(StateModule):
 
     def __init__(self) -> None:
         self._groups: dict[str, ToolGroup] = {}
+        self._at_first: list[str] = []
         self._active: list[str] = []
 
     def create_group(self, name: str, description: str = "", active: bool = False) -> Self:
@@ -40,6 +41,7 @@ class Toolkit(StateModule):
             raise ConfigurationError(f"there is a tool group {name!r} already")
         self._groups[name] = ToolGroup(name, description)
         if active:
+            self._at_first.append(name)
             self._active.append(name)
         return self
 
@@ -71,9 +73,7 @@ class Toolkit(StateModule):
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Restore which groups are active; where none was ever saved, those are that were made so."""
         saved = await states.get(key, STATE_NAME)
-        if saved is None:
-            return
         try:
-            self._active = Fields(saved, "").texts("activeGroups")
+            self._active = list(self._at_first) if saved is None else Fields(saved, "").texts("activeGroups")
         except StateDecodeError as error:
             raise StateDecodeError(key.user_id, key.session_id, STATE_NAME, error.reason) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from leafward.importers.sources import Named, directory_of, is_redis, scheme_of,
 from leafward.stores.contracts import Store
 from leafward.stores.leases import Slot
 from leafward.stores.opening import open_store
+from leafward.stores.sqlite.backup import copy_file
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.embedded import SqliteAgentStateStore
 from leafward.stores.states.json_files import JsonFileAgentStateStore
@@ -106,13 +109,16 @@ class _Theirs(Target):
     async def held(self, key: SessionKey, wanted: Mapping[str, State]) -> dict[str, bytes | None]:
         found: dict[str, bytes | None] = {}
         for name, state in wanted.items() if await self._states.exists(key) else ():
-            if isinstance(state, list):
-                items = await self._states.get_list(key, name)
-                # An empty list cannot be told from none, nor need it be.
-                if items or not state:
-                    found[name] = canonical(items)
-            elif (value := await self._states.get(key, name)) is not None:
-                found[name] = canonical(value)
+            try:
+                if isinstance(state, list):
+                    items = await self._states.get_list(key, name)
+                    # An empty list cannot be told from none, nor need it be.
+                    if items or not state:
+                        found[name] = canonical(items)
+                elif (value := await self._states.get(key, name)) is not None:
+                    found[name] = canonical(value)
+            except StateDecodeError:
+                found[name] = None
         return found
 
     async def put(self, key: SessionKey, name: str, state: State) -> None:
@@ -164,6 +170,15 @@ async def open_target(
         return _LookedAt(layout)
     if dry_run and scheme in ("", "mysql"):
         return await _look_at(named, layout, closing)
+    if dry_run and scheme == "file":
+        # Where such a store keeps its states.
+        kept = os.path.join(directory_of(named) or "", ".states")
+        return await _look_at(kept, layout, closing) if _is_there(kept) else _LookedAt(layout)
+    if dry_run and scheme == "sqlite":
+        # A store brings its tables up to date when it is opened: let it be a copy.
+        copy = os.path.join(closing.enter_context(TemporaryDirectory(prefix="leafward-")), "copy.db")
+        await asyncio.to_thread(copy_file, _sqlite_path(named), copy)
+        named = f"sqlite:///{copy}"
     states = _standalone(named, layout, create=not dry_run)
     if states is None:
         if layout != "2.x":

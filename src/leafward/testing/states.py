@@ -352,6 +352,16 @@ class StateContract:
         await asyncio.gather(*(kept.save_list("s", "list", one) for one in lists))
         assert await kept.get_list("s", "list") in lists
 
+    async def test_a_delete_and_a_list_that_grows_at_once_leave_all_or_nothing(self, kept: AgentStateStore) -> None:
+        old, new = [{"n": n} for n in range(20)], [{"n": n} for n in range(21)]
+        for number, name in enumerate(["list", None] * 15):
+            key = f"s{number}"
+            await kept.save_list(key, "list", old)
+            await asyncio.gather(kept.save_list(key, "list", new), kept.delete(key, name))
+            assert await kept.get_list(key, "list") in ([], new)
+            await kept.delete(key)
+            assert not await kept.exists(key)
+
     async def test_closing_states_twice_is_fine(self, kept: AgentStateStore) -> None:
         await kept.save("s", "a", {})
         await kept.close()
@@ -491,6 +501,20 @@ class OurStateContract(VersionedStateContract):
                 with pytest.raises(ConfigurationError):
                     await held.save(key, "a", {})
             assert await held.get("s", "a") is None
+
+    async def test_who_leaves_a_fenced_store_leaves_the_store_open(self, ours: StateStore) -> None:
+        async with ours.leases.acquire("s") as lease:
+            async with ours.with_lease(lease) as held:
+                await held.save("s", "a", {"n": 1})
+            await held.close()
+            assert await ours.get("s", "a") == {"n": 1}
+
+    async def test_many_items_come_back(self, ours: StateStore) -> None:
+        items: list[dict[str, Any]] = [{"n": n} for n in range(2_500)]
+        await ours.save_list("s", "list", items)
+        items.append({"n": "last"})
+        await ours.save_list("s", "list", items)
+        assert await ours.get_list("s", "list") == items
 
     async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
         assert isinstance(ours.distributed, bool)

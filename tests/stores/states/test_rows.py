@@ -22,7 +22,7 @@ from leafward import (
 from leafward.stores import MysqlAgentStateStore, MysqlSession, PostgresAgentStateStore
 from leafward.stores.servers import running
 from leafward.stores.states.store import StateStore
-from tests.stores.both_servers import BehindAProxy, Kind, OnBothServers
+from tests.stores.both_servers import KINDS, BehindAProxy, Kind, OnBothServers
 from tests.stores.proxy import Fault, Proxy
 from tests.stores.states.test_servers import JAVAS_TABLE
 
@@ -311,6 +311,30 @@ class TestTheTable(InATable):
         for table in (f"{prefix}agentscope_sessions", f"{prefix}x_agentscope_sessions"):
             await kind.ask(url, f"DROP TABLE {'agentscope.' if kind.name == 'postgres' else ''}{table}")
 
+    async def test_whose_collation_takes_one_id_for_another_is_refused_by_postgres(self, postgres_url: str) -> None:
+        kind, table = KINDS["postgres"], "agentscope.folding_states"
+        columns = "state_key TEXT {0}, item_index INT, state_data TEXT, version BIGINT, updated_at TIMESTAMP"
+        await kind.ask(
+            postgres_url,
+            "CREATE SCHEMA IF NOT EXISTS agentscope",
+            "CREATE COLLATION IF NOT EXISTS folding (provider = icu, locale = 'und', deterministic = false)",
+        )
+        for collation, refused in (('COLLATE "en-US-x-icu"', False), ("COLLATE folding", True)):
+            await kind.ask(
+                postgres_url,
+                f"DROP TABLE IF EXISTS {table}",
+                f"CREATE TABLE {table} (session_id TEXT {collation}, {columns.format(collation)})",
+            )
+            async with PostgresAgentStateStore(postgres_url, table="folding_states") as states:
+                if refused:
+                    with pytest.raises(ConfigurationError, match="folding"):
+                        await states.save("s", "a", {})
+                else:
+                    await states.save("s", "a", {"n": 1})
+                    await states.save("S", "a", {"n": 2})
+                    assert await states.get("s", "a") == {"n": 1}
+        await kind.ask(postgres_url, f"DROP TABLE {table}", "DROP COLLATION folding")
+
     async def test_an_unknown_layout_is_refused(self, kind: Kind, url: str, prefix: str) -> None:
         with pytest.raises(ConfigurationError, match="layout"):
             made(kind, url, prefix, layout="3.x")
@@ -323,17 +347,24 @@ class TestATableThatJavaMade:
 
     @pytest.fixture
     async def table(self, url: str) -> AsyncGenerator[str]:
-        from tests.stores.both_servers import KINDS
-
         table = "javas_own_agentscope_sessions"
         await KINDS["mysql"].ask(url, f"DROP TABLE IF EXISTS {table}", JAVAS_TABLE.format(table))
         self.ask = KINDS["mysql"].ask
         yield table
         await KINDS["mysql"].ask(url, f"DROP TABLE {table}")
 
-    async def test_gets_versions_even_if_it_must_not_be_made(self, url: str, table: str) -> None:
+    async def test_gets_versions_when_something_is_saved(self, url: str, table: str) -> None:
+        into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
+        await self.ask(url, f"""{into} ('alice:s0', 'a', '{{"n":1}}')""")
         async with MysqlAgentStateStore(url, table, create=False) as states:
+            assert await states.get_versioned(SessionKey("s0", "alice"), "a") == ({"n": 1}, 0)
+            assert await states.get_list(SessionKey("s0", "alice"), "a") == [{"n": 1}]
+            await states.delete(SessionKey("s0", "alice"))
+            assert ("version",) not in await self.ask(
+                url, f"SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'"
+            )
             assert await states.save_if_version(ALICE, "a", {}, 0) == 1
+            assert await states.get_versioned(ALICE, "a") == ({}, 1)
         assert await self.ask(url, f"SELECT version FROM {table}") == [(1,)]
 
     async def test_keeps_the_plain_name_for_the_first_of_two_that_it_takes_for_one(self, url: str, table: str) -> None:

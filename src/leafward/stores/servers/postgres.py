@@ -28,6 +28,7 @@ ANSWER_S = 120.0
 """How long an answer is waited for, before the connection counts as lost."""
 
 HAS_META = "SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident($1)) IS NOT NULL"
+NOT_DETERMINISTIC = "SELECT collname FROM pg_collation WHERE NOT collisdeterministic"
 SETTINGS = """
     SELECT current_setting('transaction_read_only'), current_setting('fsync'), current_setting('full_page_writes'),
         current_setting('synchronous_commit'), current_schema(), current_setting('server_encoding')"""
@@ -137,6 +138,16 @@ class PostgresServer(Server):
     async def make_tables(self, connection: Any) -> None:
         await self._migrate(connection)
         await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")
+
+    async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
+        # All but these compare bytes in the end.
+        odd = {name for (name,) in await connection.fetch(NOT_DETERMINISTIC)} & collations
+        if odd:
+            raise ConfigurationError(
+                f"the table of states on {self.where} has the collation {odd.pop()}, which takes one id for another: "
+                "change it to a deterministic one, or name another table"
+            )
+        return set()
 
     async def _migrate(self, connection: Any) -> None:
         # Whatever goes wrong, a connection that is still in a transaction is thrown away.

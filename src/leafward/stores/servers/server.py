@@ -195,6 +195,10 @@ class Server(ABC):
     async def make_tables(self, connection: Any) -> None:
         """Make or check the tables, one process at a time."""
 
+    async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
+        """Return those collations of a table by which it may take one id for another."""
+        return collations
+
     @abstractmethod
     async def close(self) -> None: ...
 

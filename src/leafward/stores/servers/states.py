@@ -33,14 +33,19 @@ class ServerStates(SqlStates):
         self._layout: Layout = layout
         self._create = create
         self._known = False
+        self._versions = False
+        """Whether the table has versions, as far as is known."""
         self._looking = asyncio.Lock()
 
-    async def _ready(self) -> StateRows:
-        if not self._known:
+    async def _ready(self, *, saving: bool = False) -> StateRows:
+        if not self._known or (saving and not self._versions):
             async with self._looking:
                 if not self._known:
                     folds = await self._runner.use(self._prepare)
-                    self._rows, self._known = StateRows(self._layout, folds=folds), True
+                    self._rows, self._known = StateRows(self._layout, folds=folds, versions=self._versions), True
+                if saving and not self._versions:
+                    await self._runner.use(self._add_versions)
+                    self._rows, self._versions = self._rows.with_versions(), True
         return self._rows
 
     async def forget(self, slot: Slot) -> bool:
@@ -51,7 +56,7 @@ class ServerStates(SqlStates):
         return (await self._columns(connection)).keys() >= NEEDED
 
     async def _prepare(self, connection: Any) -> bool:
-        """Make the table what is needed; tell whether it takes one id for another.
+        """See that there is a table that can be read; tell whether it takes one id for another.
 
         Raises:
             ConfigurationError: it is missing and not to be made, of an older shape, or somebody else's.
@@ -67,10 +72,9 @@ class ServerStates(SqlStates):
             columns = await self._columns(connection)
         if not columns.keys() >= NEEDED:
             raise self._refused(table, columns.keys() >= OLD)
-        if "version" not in columns:
-            await self._add_versions(connection)
-        bytewise = self._server.dialect.bytewise
-        return not bytewise.issuperset({columns["session_id"], columns["state_key"]})
+        self._versions = "version" in columns
+        collations = {columns["session_id"], columns["state_key"]}
+        return not self._server.dialect.bytewise.issuperset(await self._server.odd_collations(connection, collations))
 
     async def _columns(self, connection: Any) -> dict[str, str]:
         """Return the names of the table's columns, with their collations."""
@@ -88,6 +92,7 @@ class ServerStates(SqlStates):
         await server.commit(connection)
 
     async def _add_versions(self, connection: Any) -> None:
+        # As Java does, whoever may make tables.
         try:
             await self._server.execute(connection, tables.ADD_STATE_VERSIONS, (), writing=True)
         except self._server.errors:

@@ -62,7 +62,7 @@ class Dialect(ABC):
     as_bytes: str
     """How the text of a column is had as bytes; `{}` is the column."""
     bytewise: frozenset[str]
-    """Collations in which two ids are the same only if all their bytes are."""
+    """Collations in which two ids are the same only if all their bytes are, where others are not."""
 
     def __init__(self, prefix: str, types: Mapping[str, str], states: StatesTable) -> None:
         self.states = states
@@ -132,7 +132,7 @@ class Postgres(Dialect):
     share = "FOR SHARE"
     number = "BIGINT"
     as_bytes = "convert_to({}, 'UTF8')"
-    bytewise = frozenset({"C", "default"})
+    bytewise = frozenset()
 
     _MARK = "\ue000"
 

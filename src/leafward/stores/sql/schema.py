@@ -194,7 +194,15 @@ SET_META = "INSERT INTO {p}meta (name, value) VALUES (?, ?) ON CONFLICT (name) D
 
 CREATE_META = "CREATE TABLE IF NOT EXISTS {p}meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 
-_SPELLINGS = {"{states}": "{p}state", "{touch}": "", "{hold}": "", "{name_lock}": "length(?)", "{bytewise}": ""}
+_SPELLINGS = {
+    "{states}": "{p}state",
+    "{touch}": "",
+    "{hold}": "",
+    "{share}": "",
+    "{next_version}": "version + 1",
+    "{name_lock}": "length(?)",
+    "{bytewise}": "",
+}
 
 
 def spell(statement: str, prefix: str) -> str:

@@ -38,8 +38,8 @@ class SqlStates:
         self._runner = runner
         self._rows = rows
 
-    async def _ready(self) -> StateRows:
-        """Return the operations, once there is a table."""
+    async def _ready(self, *, saving: bool = False) -> StateRows:
+        """Return the operations, once there is a table; for who saves, one that has all that is needed."""
         return self._rows
 
     async def get(self, slot: Slot, name: str) -> Stored | None:
@@ -47,7 +47,7 @@ class SqlStates:
         return await self._runner.look(lambda: rows.get(slot, name))
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
-        rows = await self._ready()
+        rows = await self._ready(saving=True)
         alone = rows.replace(slot, name, text, expected, fence)
         return await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
 
@@ -56,7 +56,7 @@ class SqlStates:
         return await self._runner.look(lambda: rows.get_list(slot, name))
 
     async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
-        rows = await self._ready()
+        rows = await self._ready(saving=True)
         await self._runner.change(lambda _: rows.put_list(slot, name, texts), fence)
 
     async def exists(self, slot: Slot) -> bool:

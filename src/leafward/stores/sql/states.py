@@ -45,10 +45,12 @@ _ITEMS = "SELECT item_index, state_data FROM {states} WHERE session_id = ? AND s
 LOCK_NAME = "SELECT {name_lock}"
 """Holds a name, where a server can, until the transaction is over."""
 _CUT = "DELETE FROM {states} WHERE session_id = ? AND state_key = ? AND item_index >= ?"
+_HOLD_SLOT = "SELECT 1 FROM {states} WHERE session_id = ? AND item_index = 0{hold}"
 _DROP = "DELETE FROM {states} WHERE session_id = ?"
 _EXACTLY = " AND CAST(session_id AS BINARY) = CAST(? AS BINARY)"
 _HAS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ? AND state_key <> ?"
 _SESSIONS = "SELECT DISTINCT {session_id} FROM {states} WHERE state_key NOT IN (?, ?)"
+_UNLIKE = " AND session_id NOT LIKE ?"
 _KEPT_IDS = "SELECT {session_id}, state_data FROM {states} WHERE state_key = ?"
 _BETWEEN = " AND {session_id}{bytewise} >= ? AND {session_id}{bytewise} < ?"
 _SPELLINGS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ?"
@@ -98,9 +100,14 @@ class StateRows:
     the same to the letter, and what comes second to a name that the table takes for the same gets a name of our own.
     """
 
-    def __init__(self, layout: Layout, *, folds: bool = False) -> None:
+    def __init__(self, layout: Layout, *, folds: bool = False, versions: bool = True) -> None:
         self._layout: Layout = layout
         self._folds = folds
+        self._versions = versions
+
+    def with_versions(self) -> StateRows:
+        """Return these, now that the table has versions."""
+        return StateRows(self._layout, folds=self._folds)
 
     # Names.
 
@@ -133,7 +140,11 @@ class StateRows:
         keys = self._keys(name)
         wanted = [*keys, *(key + HASH for key in keys)]
         found: dict[tuple[str, str], list[Stored]] = {}
-        for place, key, data, version in (yield _select(len(places), len(wanted), end), (*places, *wanted)):
+        statement = _select(len(places), len(wanted), end)
+        if not self._versions:
+            # A table from before there were any, which nobody has written to yet.
+            statement = statement.replace(", version FROM", ", 0 FROM")
+        for place, key, data, version in (yield statement, (*places, *wanted)):
             found.setdefault((place, key), []).append(Stored(data, version))
         for place in places:
             for key in keys:
@@ -195,12 +206,11 @@ class StateRows:
         return {name.decode() if isinstance(name, bytes) else name: rest for name, *rest in rows}
 
     def _sessions_of_1x(self) -> Operation[set[str]]:
-        places = yield from self._spelled(_SESSIONS, (IDS, OF_SANDBOXES))
-        return {
-            place
-            for place in places
-            if names.plain_name(Slot(None, place), "1.x") == place and (self._layout == "1.x" or ":" not in place)
-        }
+        if self._layout == "1.x":
+            places = yield from self._spelled(_SESSIONS, (IDS, OF_SANDBOXES))
+        else:
+            places = yield from self._spelled(_SESSIONS + _UNLIKE, (IDS, OF_SANDBOXES, "%:%"))
+        return {place for place in places if names.plain_name(Slot(None, place), "1.x") == place}
 
     def _sessions_under_own_names(self, user_id: str | None) -> Operation[set[str]]:
         places = yield from self._beginning("~")
@@ -233,6 +243,9 @@ class StateRows:
             yield _ADD, (held.place, held.key, 0, text, 1)
         else:
             yield _SET, (text, version + 1, held.place, held.key)
+            if version == 0:
+                # It may have been a list whose hash somebody removed.
+                yield self._cut(held.place, held.key, 1)
         return version + 1
 
     def replace(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> Statement | None:
@@ -275,9 +288,12 @@ class StateRows:
 
     def drop(self, slot: Slot, name: str | None) -> Operation[None]:
         for place in self._places(slot):
+            # Held first, by a statement of its own: one that waited for who appends would not see what was appended.
             if name is None:
+                yield _HOLD_SLOT, (place,)
                 yield (_DROP + _EXACTLY, (place, place)) if self._folds else (_DROP, (place,))
                 continue
+            yield from self._find([place], name, _HELD)
             for key in self._keys(name):
                 yield self._cut(place, key)
                 yield self._cut(place, key + HASH)

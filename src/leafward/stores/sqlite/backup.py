@@ -53,3 +53,13 @@ def fsync(path: str | Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def copy_file(path: str, target: str) -> None:
+    """Copy a database that may be anybody's, as of now; nothing is written to it.
+
+    Raises:
+        StoreError: it cannot be read, or the copy not be written.
+    """
+    database = Database(os.path.realpath(path), "process", "")
+    copy_database(database, Path(target))

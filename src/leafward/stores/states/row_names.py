@@ -72,7 +72,11 @@ def read_key(key: str) -> str | None:
     """Return the name of a state by what stands in its row; `None` for ids, and for a name that was too long."""
     if not key or (key.startswith(HASHED) and _OURS.fullmatch(key)):
         return None
-    return bytes.fromhex(key[len(SPELLED) :]).decode() if _OURS.fullmatch(key) else key
+    try:
+        return bytes.fromhex(key[len(SPELLED) :]).decode() if _OURS.fullmatch(key) else key
+    except UnicodeDecodeError:
+        # Somebody else's, who names states so.
+        return key
 
 
 def user_prefix(user_id: str | None) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Self, cast, overload
@@ -14,6 +15,9 @@ from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Lease, Leases, Slot
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
 from leafward.stores.states.table import StateTable, check_name
+
+_MANY = 1_000
+"""Items that take a few milliseconds to write or read."""
 
 
 class StateStore(VersionedStateStore, ABC):
@@ -73,7 +77,7 @@ class StateStore(VersionedStateStore, ABC):
         slot = self._writable(key, name)
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"save_list() takes a list of states, not a {type(values).__name__}")
-        texts = _values().write_items(values)
+        texts = await _worked(len(values), _values().write_items, list(values))
         await (await self._table()).put_list(slot, name, texts, self._fence)
 
     @overload
@@ -84,7 +88,7 @@ class StateStore(VersionedStateStore, ABC):
         slot = _slot(key, name)
         texts = await (await self._table()).get_list(slot, name)
         try:
-            return _values().read_items(texts, type)
+            return await _worked(len(texts), _values().read_items, texts, type)
         except ValueError as error:
             raise StateDecodeError(*slot, name, str(error)) from error
 
@@ -133,7 +137,7 @@ class Fenced(StateStore):
         return self._store.with_lease(lease)
 
     async def close(self) -> None:
-        await self._store.close()
+        """Do nothing: the store that these are of is closed by itself."""
 
 
 class OpenStates(StateStore):
@@ -149,6 +153,11 @@ class OpenStates(StateStore):
 
     async def close(self) -> None:
         """Do nothing: the store that these are of is closed by itself."""
+
+
+async def _worked(size: int, work: Callable[..., list[Any]], *given: object) -> list[Any]:
+    """Do work on so many items; on a thread if others would wait for it."""
+    return await asyncio.to_thread(work, *given) if size > _MANY else work(*given)
 
 
 def _values() -> ModuleType:
