@@ -137,20 +137,20 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
 @pytest.mark.parametrize(
     ("document", "place"),
     [
-        ([], "the document is an object"),
-        ({"summary": 1}, "summary is a string"),
-        ({"session_id": ["s"]}, "session_id is a string"),
-        ({"cur_iter": True}, "cur_iter is a whole number"),
+        ([], "the document must be an object"),
+        ({"summary": 1}, "summary must be a string"),
+        ({"session_id": ["s"]}, "session_id must be a string"),
+        ({"cur_iter": True}, "cur_iter must be a whole number"),
         ({"cur_iter": 2**31}, "cur_iter is 2147483648"),
-        ({"shutdown_interrupted": "no"}, "shutdown_interrupted is true or false"),
-        ({"context": {}}, "context is a list"),
+        ({"shutdown_interrupted": "no"}, "shutdown_interrupted must be true or false"),
+        ({"context": {}}, "context must be a list"),
         ({"context": [msg(), msg(), msg(), msg(role="user")]}, "context[3].role is 'user'"),
         ({"context": [{"content": []}]}, "context[0].role is missing"),
-        ({"context": [msg(content="hi")]}, "context[0].content is a list"),
+        ({"context": [msg(content="hi")]}, "context[0].content must be a list"),
         ({"context": [msg(content=[{}])]}, "context[0].content[0].type is missing"),
         ({"context": [msg(id="\n")]}, "context[0] is not a message"),
         ({"context": [msg(timestamp="noon")]}, "context[0].timestamp is 'noon'"),
-        ({"context": [msg(usage=3)]}, "context[0].usage is an object"),
+        ({"context": [msg(usage=3)]}, "context[0].usage must be an object"),
         ({"context": [msg(leafward_at="x")]}, "context[0].leafward_at is not"),
         ({"context": [msg(leafward_at=10**30)]}, "context[0] is not a message"),
         ({"context": [msg(leafward_message={"role": 1})]}, "context[0] is not a message"),
@@ -158,14 +158,14 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
         ({"context": [msg(role="SYSTEM", content=[{"type": "hint"}])]}, "context[0].content[0] is a 'hint' block"),
         (block(type="zzz"), "context[0].content[0].type is 'zzz'"),
         (block(type="tool_use", state="PENDING"), "context[0].content[0].state is 'PENDING'"),
-        (block(type="tool_use", input="{}"), "context[0].content[0].input is an object"),
-        (block(type="tool_result", output=[None]), "context[0].content[0].output[0] is an object, not null"),
+        (block(type="tool_use", input="{}"), "context[0].content[0].input must be an object"),
+        (block(type="tool_result", output=[None]), "context[0].content[0].output[0] must be an object, not null"),
         (block(type="tool_result", metadata={"a": None}), "context[0].content[0].metadata.a is null"),
         (block(type="image"), "context[0].content[0].source is missing"),
         (block(type="image", source={"type": "file"}), "context[0].content[0].source.type is 'file'"),
         (block(type="image", source={"type": "url"}), "context[0].content[0].source.url is missing"),
         ({"permission_context": {"mode": "yolo"}}, "permission_context.mode is 'yolo'"),
-        ({"permission_context": {"ask_rules": {"rm": {}}}}, "permission_context.ask_rules['rm'] is a list"),
+        ({"permission_context": {"ask_rules": {"rm": {}}}}, "permission_context.ask_rules['rm'] must be a list"),
         ({"permission_context": {"ask_rules": {"rm": [{}]}}}, "permission_context.ask_rules['rm'][0].tool_name is mis"),
         (
             {"permission_context": {"deny_rules": {"rm": [{"tool_name": "rm", "behavior": "no", "source": "s"}]}}},
@@ -177,7 +177,7 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
         ),
         ({"tool_context": {"max_cache_files": 1}}, "tool_context.max_cache_files is 1"),
         ({"tool_context": {"max_cache_bytes": 10000}}, "tool_context.max_cache_bytes is 10000.0"),
-        ({"tool_context": {"activated_groups": [1]}}, "tool_context.activated_groups[0] is a string"),
+        ({"tool_context": {"activated_groups": [1]}}, "tool_context.activated_groups[0] must be a string"),
         ({"tasks_context": {"tasks": [{"subject": "a"}]}}, "tasks_context.tasks[0].description is missing"),
         (
             {"tasks_context": {"tasks": [{"subject": "a", "description": "b", "state": "done"}]}},
@@ -185,7 +185,7 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
         ),
         ({"x": 2**64}, "the document holds what cannot be kept"),
         ({"context": [msg(x=2**64)]}, "context[0] is not a message"),
-        ({"plan_mode_context": []}, "plan_mode_context is an object, not a list"),
+        ({"plan_mode_context": []}, "plan_mode_context must be an object, not a list"),
     ],
 )
 def test_a_wrong_document_is_refused_with_its_place(document: object, place: str) -> None:
@@ -357,7 +357,7 @@ def test_a_wrong_1x_message_is_refused_with_its_place() -> None:
 
 @pytest.mark.parametrize("user", ["alice", None])
 def test_errors_about_a_stored_state_name_its_slot(user: Literal["alice"] | None) -> None:
-    broken = StateDecodeError(user, "s1", "agent_state", "summary is a string, not a list")
+    broken = StateDecodeError(user, "s1", "agent_state", "summary must be a string, not a list")
     stale = StaleState(user, "s1", "agent_state", 3)
     whose = "user 'alice'" if user else "the anonymous user"
 

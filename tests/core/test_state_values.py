@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, Json, SecretStr, computed_field
 
 from leafward.core.agent_state import AgentState
 from leafward.core.message import Message
@@ -39,6 +40,26 @@ class Trip(BaseModel):
     days: int = 1
 
 
+class Aliased(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    count: int = Field(alias="theCount")
+    when: datetime
+    colors: tuple[Color, ...] = ()
+    settings: Json[dict[str, int]] = Field(default_factory=dict)
+
+    @computed_field
+    def double(self) -> int:
+        return 2 * self.count
+
+
+class OneWay(BaseModel):
+    x: int = Field(serialization_alias="out", validation_alias="into")
+
+
+class Secret(BaseModel):
+    password: SecretStr
+
+
 class Struct(msgspec.Struct):
     color: Color
 
@@ -46,6 +67,11 @@ class Struct(msgspec.Struct):
 @dataclass
 class Inner:
     n: int
+
+
+@dataclass
+class Numbered:
+    names: dict[int, str]
 
 
 @dataclass
@@ -73,7 +99,19 @@ def test_a_list_of_plain_values_comes_back(values: list[dict[str, Any]]) -> None
     assert same(read_items(write_items(values), dict), values)
 
 
-@pytest.mark.parametrize("value", [Trip(city="Paris"), Struct(Color.RED), Outer(Inner(1), [Inner(2)])])
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Trip(city="Paris"),
+        Struct(Color.RED),
+        Outer(Inner(1), [Inner(2)]),
+        Numbered({1: "a"}),
+        Aliased(theCount=2, when=NOON, colors=(Color.RED,), settings='{"a": 1}'),  # pyright: ignore[reportArgumentType]
+    ],
+)
 def test_a_value_of_a_type_comes_back_as_that_type(value: object) -> None:
     assert read_value(write_value(value), type(value)) == value
 
@@ -129,6 +167,20 @@ def test_an_item_that_is_not_of_the_type_is_told_by_its_number() -> None:
         read_items(['{"n": 1}', '{"n": "x"}'], Inner)
     with pytest.raises(ValueError, match="item 1"):
         read_items(['{"role": "USER", "content": []}', '{"role": "nobody"}'], Message)
+
+
+@pytest.mark.parametrize("model", [OneWay.model_validate({"into": 1}), Secret(password=SecretStr("hunter2"))])
+def test_a_model_that_would_not_come_back_is_refused(model: BaseModel) -> None:
+    with pytest.raises(ValueError, match=type(model).__name__) as told:
+        write_value(model)
+    assert "hunter2" not in str(told.value)
+
+
+def test_what_is_wrong_with_a_model_is_told_in_one_line_without_its_contents() -> None:
+    with pytest.raises(ValueError, match="is not a Trip: city: ") as told:
+        read_value('{"city": {"secret": "hunter2"}, "days": "x"}', Trip)
+    assert "\n" not in str(told.value)
+    assert "hunter2" not in str(told.value)
 
 
 def test_deep_nesting_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,41 @@ async def test_a_component_that_others_refer_to_is_saved_once(states: AgentState
     other = Parent()
     await other.load_from(states, "s")
     assert (len(other.again), other.child.counter.count) == (1, 3)
+
+
+async def test_components_of_a_class_and_in_slots_are_saved_and_properties_let_be(states: AgentStateStore) -> None:
+    @dataclass(slots=True)
+    class Slotted(StateModule):
+        memory: InMemoryMemory = field(default_factory=InMemoryMemory)
+
+    class Shared(StateModule):
+        counter = Counter("shared")
+
+        @property
+        def trap(self) -> Any:
+            raise RuntimeError("nobody asked for this")
+
+    one = Slotted()
+    one.memory.add_message(user("hi"))
+    await one.save_to(states, "slots")
+    other = Slotted()
+    await other.load_from(states, "slots")
+    assert len(other.memory) == 1
+    Shared.counter.count = 5
+    await Shared().save_to(states, "class")
+    Shared.counter.count = 0
+    await Shared().load_from(states, "class")
+    assert Shared.counter.count == 5
+
+
+async def test_of_components_that_cannot_be_saved_together_none_is(states: AgentStateStore) -> None:
+    class Two(StateModule):
+        def __init__(self) -> None:
+            self.first, self.second = InMemoryMemory(), InMemoryMemory()
+
+    with pytest.raises(ConfigurationError):
+        await Two().save_to(states, "s")
+    assert not await states.exists("s")
 
 
 async def test_names_that_layouts_use_are_refused_at_once() -> None:

@@ -7,7 +7,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 
 from leafward import StoreError, open_store
-from leafward.cli.notebook import Guide
+from leafward.cli.saver import Guide
 from leafward.cli.screen import Screen
 from leafward.cli.stage import Demo, Facts
 
@@ -18,7 +18,7 @@ async def state(demo: Demo, screen: Screen) -> Facts:
     """Have another process save a component, and load it here."""
     saver = await asyncio.create_subprocess_exec(
         # -P: what lies in the current directory is not imported.
-        *(sys.executable, "-P", "-m", "leafward.cli.notebook", demo.url, demo.session_id),
+        *(sys.executable, "-P", "-m", "leafward.cli.saver", demo.url, demo.session_id),
         stdin=DEVNULL,
         stdout=DEVNULL,
         stderr=PIPE,

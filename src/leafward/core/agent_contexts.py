@@ -132,7 +132,7 @@ class PermissionContext:
 
 def _read_rules(value: object, where: str) -> list[PermissionRule]:
     if not isinstance(value, list):
-        refuse(where, f"is a list, not {kind(value)}")
+        refuse(where, f"must be a list, not {kind(value)}")
     rules = enumerate(cast(list[object], value))
     return [PermissionRule.read(rule, f"{where}[{index}]") for index, rule in rules]
 

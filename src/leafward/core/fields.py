@@ -35,7 +35,7 @@ class Fields:
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, dict):
-            refuse(where, f"is an object, not {kind(value)}")
+            refuse(where, f"must be an object, not {kind(value)}")
         self.values = cast(dict[str, Any], value)
         self.where = where
 
@@ -97,7 +97,7 @@ class Fields:
         found: list[str] = []
         for item, where in self.items(key):
             if not isinstance(item, str):
-                refuse(where, f"is a string, not {kind(item)}")
+                refuse(where, f"must be a string, not {kind(item)}")
             found.append(item)
         return found
 
@@ -116,5 +116,5 @@ class Fields:
             return None
         # To Python a truth value is a number as well; to JSON it is not.
         if not isinstance(value, type) or (type is int and isinstance(value, bool)):
-            self.refuse(key, f"is {_KINDS[type]}, not {kind(value)}")
+            self.refuse(key, f"must be {_KINDS[type]}, not {kind(value)}")
         return value

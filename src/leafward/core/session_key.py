@@ -7,6 +7,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
+from leafward.core.json import encode_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class SessionKey:
         return cls(session_id)
 
     def to_identifier(self) -> str:
-        return self.session_id
+        """Return the session's id; with a user, both as JSON, so that no two users have the same."""
+        if self.user_id is None:
+            return self.session_id
+        return encode_text({"userId": self.user_id, "sessionId": self.session_id})
 
 
 SimpleSessionKey = SessionKey

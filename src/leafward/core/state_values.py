@@ -18,10 +18,13 @@ T = TypeVar("T")
 
 
 @runtime_checkable
-class _Dumps(Protocol):
+class _Model(Protocol):
     """A model of pydantic's, or one that does as those do."""
 
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+    def model_dump_json(self, *, by_alias: bool, round_trip: bool) -> str: ...
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes) -> Any: ...
 
 
 def write_value(value: object) -> str:
@@ -77,15 +80,39 @@ def _plain(value: object) -> object:
         case Mapping():
             return cast(Mapping[object, object], value)
         case msgspec.Struct():
-            return _object(msgspec.to_builtins(value))
-        case _Dumps() if not isinstance(value, type):
-            return _object(value.model_dump(mode="json"))
+            return _object(msgspec.to_builtins(value, str_keys=True))
+        case _Model() if not isinstance(value, type):
+            return _object(decode(_model_text(value)))
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return _object(msgspec.to_builtins(value))
+            return _object(msgspec.to_builtins(value, str_keys=True))
         case _:
             raise ValueError(
                 f"a state is a dict, a dataclass, a msgspec Struct or a pydantic model, not a {type(value).__name__}"
             )
+
+
+def _model_text(model: _Model) -> str:
+    """Return a model as JSON from which it comes back as it is."""
+    problem = "it comes back as something else"
+    for by_alias in (True, False):
+        text = model.model_dump_json(by_alias=by_alias, round_trip=True)
+        try:
+            if type(model).model_validate_json(text) == model:
+                return text
+        except ValueError as error:
+            problem = _in_a_sentence(error)
+    raise ValueError(f"a {type(model).__name__} cannot be read again from its JSON: {problem}")
+
+
+def _in_a_sentence(error: ValueError) -> str:
+    """Return what is wrong with a model, without the values that are."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return str(error)
+    first, *others = errors(include_url=False, include_context=False, include_input=False)
+    where = ".".join(map(str, first["loc"]))
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{where}: {first['msg']}{more}" if where else f"{first['msg']}{more}"
 
 
 def _object(value: object) -> object:
@@ -104,9 +131,18 @@ def read_value(text: str | bytes, type: type[T]) -> T:
     try:
         if type is AgentState:
             return cast(T, AgentState.from_json(text))
-        return _read(decode_leniently(text), type)
+        value = decode_leniently(text)
+        return cast(T, _read_model(value, type) if isinstance(type, _Model) else _read(value, type))
     except StateDecodeError as error:
         raise ValueError(error.reason) from error
+
+
+def _read_model(value: Any, type: Any) -> object:
+    try:
+        # By its JSON, in which a strict model takes a date for a date.
+        return type.model_validate_json(encode(value))
+    except ValueError as error:
+        raise ValueError(f"is not a {type.__name__}: {_in_a_sentence(error)}") from error
 
 
 def read_items(texts: Sequence[str | bytes], type: type[T]) -> list[T]:
@@ -140,10 +176,7 @@ def _read(value: object, type: Any) -> Any:
         raise ValueError("is not a JSON object")
     if type is dict:
         return cast(object, value)
-    validate = getattr(type, "model_validate", None)
-    if validate is not None:
-        return validate(value)
     try:
-        return msgspec.convert(value, type)
+        return msgspec.convert(value, type, str_keys=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"is not a {getattr(type, '__name__', type)}: {error}") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import MemberDescriptorType
 from typing import Any
 
 from leafward.core.errors import ConfigurationError, SessionNotFound
@@ -28,6 +29,7 @@ class StateModule:
         states = _Once(states_of(store))
         states.is_new(self)
         await self.save_state(states, key_of(key))
+        await states.write()
 
     async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Restore what was saved.
@@ -61,8 +63,11 @@ class StateModule:
 
     def _modules(self, states: AgentStateStore) -> Iterator[StateModule]:
         """Yield the attributes that are components, each once, also if others refer to it."""
-        slots = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
-        values = [*getattr(self, "__dict__", {}).values(), *(getattr(self, name, None) for name in slots)]
+        values = [*getattr(self, "__dict__", {}).values()]
+        for kind in type(self).__mro__:
+            # Slots, and what all objects of a class share; properties are nobody's to call.
+            for name, value in vars(kind).items():
+                values.append(getattr(self, name, None) if isinstance(value, MemberDescriptorType) else value)
         for value in values:
             if isinstance(value, StateModule) and (not isinstance(states, _Once) or states.is_new(value)):
                 yield value
@@ -75,6 +80,7 @@ class _Once(AgentStateStore):
         self._states = states
         self._saved: set[str] = set()
         self._seen: dict[int, StateModule] = {}
+        self._saves: list[Callable[[], Awaitable[None]]] = []
 
     def is_new(self, module: StateModule) -> bool:
         """Tell whether a component is met for the first time."""
@@ -89,11 +95,16 @@ class _Once(AgentStateStore):
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         self._note(name)
-        await self._states.save(key, name, value)
+        self._saves.append(lambda: self._states.save(key, name, value))
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
         self._note(name)
-        await self._states.save_list(key, name, values)
+        self._saves.append(lambda: self._states.save_list(key, name, values))
+
+    async def write(self) -> None:
+        """Save what was to be saved, now that it is known to be sound."""
+        for save in self._saves:
+            await save()
 
     async def get(self, key: AnyKey, name: str, type: type[Any] = dict) -> Any:
         return await self._states.get(key, name, type)

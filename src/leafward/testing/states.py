@@ -438,9 +438,16 @@ class VersionedStateContract(StateContract):
         with pytest.raises(ValueError):
             await counted.save_if_version("s", "a", [{"n": 1}], 0)
 
-    async def test_a_value_in_place_of_a_list_is_new(self, counted: VersionedStateStore) -> None:
-        await counted.save_list("s", "a", [{"n": 1}])
-        assert await counted.save_if_version("s", "a", {"n": 2}, 0) == 1
+    @pytest.mark.parametrize("items", [[], [{"n": 1}], [{"n": 1}, {"n": 2}]])
+    async def test_a_value_in_place_of_a_list_is_new(
+        self, counted: VersionedStateStore, items: list[dict[str, Any]]
+    ) -> None:
+        await counted.save_list("s", "a", items)
+        for expected in (0, 1):
+            with pytest.raises(StaleState):
+                await counted.save_if_version("s", "a", {"n": 2}, expected)
+        assert await counted.get_list("s", "a") == items
+        assert await counted.save_if_version("s", "a", {"n": 2}, -1) == 1
         assert await counted.get("s", "a") == {"n": 2}
 
     async def test_of_eight_at_one_version_one_wins(self, counted: VersionedStateStore) -> None:

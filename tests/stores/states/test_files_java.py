@@ -375,6 +375,24 @@ class Test1x:
             assert await states.get("s", "planNotebook_state") is None
             assert not await states.exists("s")
 
+    async def test_a_state_of_ones_own_by_such_a_name_is_that_state(self, root: Path) -> None:
+        async with JsonFileAgentStateStore(root) as states:
+            await states.save("own", "plan_notebook", {"mine": 1})
+            await states.save("own", "memory", {"messages": ["a note"]})
+            assert await states.get("own", "planNotebook_state") is None
+            assert await states.get_list("own", "memory_messages") == []
+            for name in ("planNotebook_state", "memory_messages"):
+                await states.delete("own", name)
+            assert await states.get("own", "plan_notebook") == {"mine": 1}
+            assert await states.get("own", "memory") == {"messages": ["a note"]}
+
+    async def test_a_damaged_memory_can_be_deleted(self, root: Path) -> None:
+        (root / "s").mkdir(parents=True, mode=0o700)
+        (root / "s" / "memory.json").write_text('{"messages": [1]}')
+        async with JsonFileAgentStateStore(root) as states:
+            await states.delete("s", "memory_messages")
+            assert not await states.exists("s")
+
     async def test_a_value_called_memory_is_no_list_of_messages(self, root: Path) -> None:
         async with JsonSession(root) as states:
             await states.save("s", "memory", {"facts": []})

@@ -19,7 +19,7 @@ from leafward import (
     open_store,
     user,
 )
-from leafward.stores import MysqlAgentStateStore, MysqlSession, PostgresAgentStateStore
+from leafward.stores import MysqlAgentStateStore, MysqlSession, PostgresAgentStateStore, Slot
 from leafward.stores.servers import running
 from leafward.stores.states.store import StateStore
 from tests.stores.both_servers import KINDS, BehindAProxy, Kind, OnBothServers
@@ -149,6 +149,32 @@ class TestRows(InATable):
         await states.exists("s1")
         await self.put(kind, url, prefix, ("alice:s1", "l", 0, '{"n":1}'))
         assert await states.get_list(ALICE, "l") == [{"n": 1}]
+
+    async def test_of_a_value_that_java_saved_over_a_list_are_that_value(
+        self, states: StateStore, kind: Kind, url: str, prefix: str
+    ) -> None:
+        for key in ("s1", "s2", "s3"):
+            await states.save_list(key, "x", [{"n": 1}, {"n": 2}])
+            where_it_is = f"WHERE session_id = '__anon__:{key}' AND state_key = 'x' AND item_index = 0"
+            await kind.ask(url, f"UPDATE {where(kind, prefix)} SET state_data = '{{}}', version = 1 {where_it_is}")
+            assert await states.get_versioned(key, "x") == ({}, 1)
+            with pytest.raises(StateDecodeError):
+                await states.get_list(key, "x")
+            assert await (await states._table()).names(Slot(None, key)) == {"x": False}
+        await states.save_list("s1", "x", [{"n": 3}])
+        assert await states.get_list("s1", "x") == [{"n": 3}]
+        assert await states.save_if_version("s2", "x", {"n": 4}, 1) == 2
+        assert await states.get("s2", "x") == {"n": 4}
+        await states.delete("s3", "x")
+        assert not await states.exists("s3")
+
+    async def test_a_list_with_a_gap_is_written_anew(
+        self, states: StateStore, kind: Kind, url: str, prefix: str
+    ) -> None:
+        await states.save_list(ALICE, "l", [{"n": n} for n in range(4)])
+        await kind.ask(url, f"DELETE FROM {where(kind, prefix)} WHERE item_index = 1")
+        await states.save_list(ALICE, "l", [{"n": 0}, {"n": 2}, {"n": 3}, {"n": 4}])
+        assert await states.get_list(ALICE, "l") == [{"n": 0}, {"n": 2}, {"n": 3}, {"n": 4}]
 
     async def test_an_edit_past_us_is_overwritten_by_the_whole_list(
         self, states: StateStore, kind: Kind, url: str, prefix: str
@@ -384,6 +410,25 @@ class TestATableThatJavaMade:
             await states.delete(SessionKey("s1", "Alice"))
             assert await states.get(SessionKey("s1", "alice"), "x") == {"of": "alice"}
             assert not await states.exists(SessionKey("s1", "Alice"))
+
+    async def test_deletes_one_of_two_names_that_it_takes_for_one(self, url: str, table: str) -> None:
+        async with MysqlAgentStateStore(url, table) as states:
+            for name in ("Note", "note", "nóte"):
+                await states.save("s", name, {"of": name})
+                await states.save_list("s", f"{name}s", [{"of": name}])
+            for gone, left in (("note", ["Note", "nóte"]), ("Note", ["nóte"])):
+                await states.delete("s", gone)
+                await states.delete("s", f"{gone}s")
+                assert await states.get("s", gone) is None
+                for name in left:
+                    assert await states.get("s", name) == {"of": name}
+                    assert await states.get_list("s", f"{name}s") == [{"of": name}]
+
+    async def test_that_cannot_keep_every_id_is_refused(self, url: str, table: str) -> None:
+        await self.ask(url, f"ALTER TABLE {table} CONVERT TO CHARACTER SET latin1 COLLATE latin1_swedish_ci")
+        async with MysqlAgentStateStore(url, table) as states:
+            with pytest.raises(ConfigurationError, match="utf8mb4"):
+                await states.exists("s")
 
     async def test_that_two_write_at_once_keeps_them_apart(self, url: str, table: str) -> None:
         async with MysqlAgentStateStore(url, table) as one, MysqlAgentStateStore(url, table) as other:

@@ -25,13 +25,12 @@ NAMES = _VALUES | _LISTS
 
 def value_file(tree: StateTree, place: Parts, name: str) -> Parts | None:
     """Return the other file that may hold a value, if it is there."""
-    parts = (*place, _VALUES[name] + VALUE) if name in _VALUES else None
-    return parts if parts is not None and tree.has(parts) else None
+    return _other_file(tree, place, _VALUES.get(name))
 
 
 def list_file(tree: StateTree, slot: Slot, place: Parts, name: str) -> tuple[Parts, list[str]] | None:
     """Return the other file that may hold a list, if it is there and does, and its items."""
-    parts = (*place, _LISTS[name] + VALUE) if name in _LISTS else None
+    parts = _other_file(tree, place, _LISTS.get(name))
     data = None if parts is None else tree.read(parts)
     if parts is None or data is None:
         return None
@@ -43,6 +42,20 @@ def list_file(tree: StateTree, slot: Slot, place: Parts, name: str) -> tuple[Par
         return parts, [encode_text(one) for one in read_legacy_messages(cast(list[object], messages), "messages")]
     except (ValueError, StateDecodeError) as error:
         raise _undecoded(tree, slot, name, parts, error) from error
+
+
+def other_files(tree: StateTree, place: Parts, name: str) -> list[Parts]:
+    """Return the other files that may hold a state, whatever is in them."""
+    parts = _other_file(tree, place, NAMES.get(name))
+    return [] if parts is None else [parts]
+
+
+def _other_file(tree: StateTree, place: Parts, stem: str | None) -> Parts | None:
+    if stem is None:
+        return None
+    files = files_of(place, stem)
+    # One with a version is a state of that name, which we saved.
+    return files.value if tree.has(files.value) and not tree.has(files.version) else None
 
 
 def session_file(tree: StateTree, slot: Slot) -> Parts | None:

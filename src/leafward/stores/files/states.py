@@ -144,7 +144,7 @@ class StateFiles:
         files = files_of(home, name)
         stored = self._tree.read(files.value)
         version = 0 if stored is None else self._tree.version(files, stored)
-        if expected is not None and expected != version:
+        if expected is not None and (expected != version or (stored is None and self._tree.has(files.items))):
             raise StaleState(*slot, name, expected)
         data = pretty(text).encode()
         # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
@@ -195,8 +195,8 @@ class StateFiles:
         if name is None:
             return sorted(ours)
         of_name: set[Parts] = {*files_of(place, name)}
-        value, items = self._older_value(slot, place, name), self._older_list(slot, place, name)
-        of_name |= {*([] if value is None else [value]), *([] if items is None else [items[0]])}
+        if self._knows_older_names(slot):
+            of_name |= {*older.other_files(self._tree, place, name)}
         is_last = not any(names.is_state(parts[-1]) for parts in ours - of_name)
         return sorted(ours & (of_name | {(*place, names.IDS)} if is_last else of_name))
 

@@ -229,6 +229,15 @@ class MysqlServer(Server):
         await self._migrate(connection)
         await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=self._collation)
 
+    async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
+        other = {name for name in collations if not name.startswith("utf8mb4")}
+        if other:
+            raise ConfigurationError(
+                f"the table of states on {self.where} has the collation {other.pop()}, which cannot keep every id: "
+                "convert it to utf8mb4"
+            )
+        return collations
+
     async def _migrate(self, connection: Any) -> None:
         lock = f"leafward {self._prefix}"
         ((held,),) = (await self._ask(connection, "SELECT GET_LOCK(%s, %s)", (lock, LONGEST_LOCK_S)))[0][0]

@@ -223,7 +223,10 @@ class ServerRunner:
                 attempt.in_flight = False
                 if given:
                     return given
-            work = lambda: leases.behind(fence, operation(again))  # noqa: E731
+
+            def work() -> Operation[T]:
+                return leases.behind(fence, operation(again))
+
             return await self._commit(connection, work, now_micros(), attempt)
 
         try:

@@ -48,13 +48,14 @@ _CUT = "DELETE FROM {states} WHERE session_id = ? AND state_key = ? AND item_ind
 _HOLD_SLOT = "SELECT 1 FROM {states} WHERE session_id = ? AND item_index = 0{hold}"
 _DROP = "DELETE FROM {states} WHERE session_id = ?"
 _EXACTLY = " AND CAST(session_id AS BINARY) = CAST(? AS BINARY)"
+_EXACT_KEY = " AND CAST(state_key AS BINARY) = CAST(? AS BINARY)"
 _HAS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ? AND state_key <> ?"
 _SESSIONS = "SELECT DISTINCT {session_id} FROM {states} WHERE state_key NOT IN (?, ?)"
 _UNLIKE = " AND session_id NOT LIKE ?"
 _KEPT_IDS = "SELECT {session_id}, state_data FROM {states} WHERE state_key = ?"
 _BETWEEN = " AND {session_id}{bytewise} >= ? AND {session_id}{bytewise} < ?"
 _SPELLINGS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ?"
-_NAMES = "SELECT {state_key}, COUNT(*) FROM {states} WHERE session_id = ?"
+_NAMES = "SELECT {state_key}, COUNT(*), MAX(version) FROM {states} WHERE session_id = ?"
 _GROUPED = " GROUP BY {state_key}"
 _KEY_SPELLINGS = "SELECT DISTINCT {state_key} FROM {states} WHERE session_id = ? AND state_key IN (?, ?)"
 
@@ -90,7 +91,8 @@ class _Held(NamedTuple):
 
     @property
     def is_list(self) -> bool:
-        return self.mark is not None
+        # A value that Java saved over a list has a version, and leaves the rest of the list where it was.
+        return self.mark is not None and not (self.rows and self.rows[0].version > 0)
 
 
 class StateRows:
@@ -181,11 +183,17 @@ class StateRows:
         found: dict[str, bool] = {}
         for home in self._homes(slot):
             exactly, given = (_EXACTLY, (home, home)) if self._folds else ("", (home,))
-            rows = yield from self._spelled(_NAMES + exactly + _GROUPED, given)
-            for key, (count,) in rows.items():
+            told = _NAMES if self._versions else _NAMES.replace("MAX(version)", "0")
+            rows = yield from self._spelled(told + exactly + _GROUPED, given)
+            for key, (count, version) in rows.items():
                 name = names.read_key(key.removesuffix(HASH))
                 if name is not None:
-                    found[name] = found.get(name, False) or key.endswith(HASH) or count > 1
+                    # What has a version is a value, whatever is left of a list beside it.
+                    found[name] = (
+                        found.get(name, True)
+                        and version == 0
+                        and (count > 1 or key + HASH in rows or key.endswith(HASH))
+                    )
         return found
 
     def sessions(self, user_id: str | None) -> Operation[set[str]]:
@@ -225,7 +233,7 @@ class StateRows:
     def put(self, slot: Slot, name: str, text: str, expected: int | None, again: bool) -> Operation[int]:
         held = yield from self._hold(slot, name)
         version = 0 if held is None or held.is_list else held.rows[0].version
-        if expected is not None and version != expected:
+        if expected is not None and (version != expected or (held is not None and held.is_list)):
             if not again:
                 raise StaleState(*slot, name, expected)
             if held is not None and held.rows == [Stored(text, expected + 1)]:
@@ -243,9 +251,10 @@ class StateRows:
             yield _ADD, (held.place, held.key, 0, text, 1)
         else:
             yield _SET, (text, version + 1, held.place, held.key)
-            if version == 0:
-                # It may have been a list whose hash somebody removed.
+            if version == 0 or held.mark is not None:
+                # It was a list whose hash somebody removed, or over which Java saved a value.
                 yield self._cut(held.place, held.key, 1)
+                yield self._cut(held.place, held.key + HASH)
         return version + 1
 
     def replace(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> Statement | None:
@@ -275,12 +284,15 @@ class StateRows:
             place, key = held.place, held.key
             if held.mark != mark:
                 yield _SET, (mark, 0, place, key + HASH)
-            stored = [text for _, text in (yield _ITEMS, (place, key))]
-            common = common_items(stored, texts)
-            if common < len(stored):
+            found = yield _ITEMS, (place, key)
+            if [index for index, _ in found] == list(range(len(found))):
+                common = common_items([text for _, text in found], texts)
+            if common < len(found):
                 yield self._cut(place, key, common)
         else:
             place, key = (yield from self._make_room(slot, name)) if held is None else held[:2]
+            if held is not None:
+                yield self._cut(place, key + HASH)
             yield _ADD, (place, key + HASH, 0, mark, 0)
             yield self._cut(place, key)
         if common < len(texts):
@@ -307,7 +319,7 @@ class StateRows:
     def _cut(self, place: str, key: str, index: int = 0) -> Statement:
         """Return the statement that removes the rows of a name from an item on."""
         if self._folds:
-            return _CUT + _EXACTLY, (place, key, index, place)
+            return _CUT + _EXACTLY + _EXACT_KEY, (place, key, index, place, key)
         return _CUT, (place, key, index)
 
     def _hold(self, slot: Slot, name: str) -> Operation[_Held | None]:

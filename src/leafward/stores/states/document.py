@@ -52,7 +52,7 @@ class DocumentStates:
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         def change(names: dict[str, Any]) -> int:
             version: int = names.get(name, {}).get("version", 0)
-            if expected is not None and version != expected:
+            if expected is not None and (version != expected or "items" in names.get(name, {})):
                 raise StaleState(*slot, name, expected)
             names[name] = {"text": text, "version": version + 1}
             return version + 1

@@ -15,7 +15,7 @@ from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Server
 from leafward.stores.servers.setup import DEFAULT_PREFIX
 from leafward.stores.servers.states import ServerStates
-from leafward.stores.sql.dialect import STATES_IN_A_SCHEMA, StatesTable
+from leafward.stores.sql.dialect import STATES, StatesTable
 from leafward.stores.states.standalone import Opened, Standalone
 from leafward.stores.states.table import Layout, check_layout
 from leafward.stores.urls import without_secrets
@@ -52,9 +52,7 @@ class _OnServer(Standalone):
 class MysqlAgentStateStore(_OnServer):
     """States in MySQL or MariaDB, in the table that AgentScope for Java has: `mysql://user@host/database`."""
 
-    def __init__(
-        self, url: str, table: str = STATES_IN_A_SCHEMA.table, *, layout: str = "2.x", create: bool = True
-    ) -> None:
+    def __init__(self, url: str, table: str = STATES.table, *, layout: str = "2.x", create: bool = True) -> None:
         name = _identifier("table", table, r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
         super().__init__(url, StatesTable(name), layout=layout, create=create)
 
@@ -71,7 +69,7 @@ class PostgresAgentStateStore(_OnServer):
         self,
         url: str,
         schema: str = "agentscope",
-        table: str = STATES_IN_A_SCHEMA.table,
+        table: str = STATES.table,
         *,
         layout: str = "2.x",
         create: bool = True,
@@ -89,12 +87,12 @@ class PostgresAgentStateStore(_OnServer):
 class MysqlSession(MysqlAgentStateStore):
     """The name that the store has in AgentScope 1.x, in its layout; the table has to be there."""
 
-    def __init__(self, url: str, create: bool = False, *, table: str = STATES_IN_A_SCHEMA.table) -> None:
+    def __init__(self, url: str, create: bool = False, *, table: str = STATES.table) -> None:
         super().__init__(url, table, layout="1.x", create=create)
 
 
 class _Leases(LeaseTable):
-    """Leases in tables of ours beside that of the states, made when a lease is first asked for."""
+    """Leases in tables of ours, made when a lease is first asked for; all tables of states in a database share them."""
 
     def __init__(self, runner: ServerRunner, server: Server) -> None:
         self._runner = runner
@@ -121,5 +119,5 @@ class _Leases(LeaseTable):
 
 def _identifier(kind: str, name: Any, rule: str) -> str:
     if not isinstance(name, str) or not re.fullmatch(rule, name):
-        raise ConfigurationError(f"a {kind}'s name is letters, digits and underscores, not {name!r}")
+        raise ConfigurationError(f"{name!r} cannot be the name of a {kind}: it has to match {rule}")
     return name

@@ -47,8 +47,10 @@ class Standalone(StateStore):
     async def close(self) -> None:
         """Finish what was begun and let go of the store; a second call does nothing."""
         self._closed = True
-        if self._opening is not None and not _has_failed(self._opening):
-            await (await asyncio.shield(self._opening)).close()
+        if self._opening is not None:
+            await asyncio.wait((self._opening,))
+            if not _has_failed(self._opening):
+                await self._opening.result().close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._what}>"

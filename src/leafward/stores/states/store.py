@@ -9,13 +9,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Self, cast, overload
 
-from leafward.core.errors import StateDecodeError
+from leafward.core.errors import StaleState, StateDecodeError
 from leafward.core.ids import check_id, refusal
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Lease, Leases, Slot
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
 from leafward.stores.states.table import StateTable, check_name
 
+_LAST_VERSION = 2**63 - 1
 _MANY = 1_000
 """Items that take a few milliseconds to write or read."""
 
@@ -64,17 +65,19 @@ class StateStore(VersionedStateStore, ABC):
             raise StateDecodeError(*slot, name, str(error)) from error
 
     async def save_if_version(self, key: AnyKey, name: str, value: Any, expected: int) -> int:
-        slot = self._writable(key, name)
+        slot = self._writable(_slot(key, name))
         if isinstance(expected, bool) or not isinstance(expected, int) or expected < UNCONDITIONAL:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"expected is the version that get_versioned() gave, or -1, not {expected!r}")
         if isinstance(value, (list, tuple)):
             raise ValueError("a list has no version: save it with save_list()")
         text = _values().write_value(value)
+        if expected > _LAST_VERSION:
+            raise StaleState(*slot, name, expected)
         wanted = None if expected == UNCONDITIONAL else expected
         return await (await self._table()).put(slot, name, text, wanted, self._fence)
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
-        slot = self._writable(key, name)
+        slot = self._writable(_slot(key, name))
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"save_list() takes a list of states, not a {type(values).__name__}")
         texts = await _worked(len(values), _values().write_items, list(values))
@@ -96,7 +99,7 @@ class StateStore(VersionedStateStore, ABC):
         return await (await self._table()).exists(Slot(*_ids(key)))
 
     async def delete(self, key: AnyKey, name: str | None = None) -> None:
-        slot = self._writable(key, name)
+        slot = self._writable(Slot(*_ids(key)) if name is None else _slot(key, name))
         await (await self._table()).drop(slot, name, self._fence)
 
     async def list_session_keys(self, user_id: str | None = None) -> set[SessionKey]:
@@ -106,8 +109,7 @@ class StateStore(VersionedStateStore, ABC):
         # Java takes ids that are refused here, and that nobody could ask for.
         return {SessionKey(session_id, user_id) for session_id in found if refusal(session_id) is None}
 
-    def _writable(self, key: AnyKey, name: str | None) -> Slot:
-        slot = Slot(*_ids(key)) if name is None else _slot(key, name)
+    def _writable(self, slot: Slot) -> Slot:
         if self._fence is not None:
             self._fence.check(slot)
         return slot

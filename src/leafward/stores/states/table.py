@@ -43,7 +43,7 @@ class StateTable(Protocol):
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         """Store a value in place of what the name holds, and return its version.
 
-        With `expected`, 0 for none, a value at another version raises `StaleState`; a list is at version 0.
+        With `expected`, 0 for nothing at all, a value at another version raises `StaleState`, and so does a list.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""`python -m leafward.cli.notebook URL SESSION`: save a component of the demo, and end."""
+"""`python -m leafward.cli.saver URL SESSION`: save a component of the demo, and end."""
 
 from __future__ import annotations
 
