@@ -45,7 +45,12 @@ def until_some_are_moved(target: Path, running: subprocess.Popen[bytes]) -> None
 
 def started(source: Path, target: Path) -> subprocess.Popen[bytes]:
     command = [LEAFWARD, "migrate", str(source), str(target)]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # What a shell starts in the background is told to ignore Ctrl-C, and so are its children.
+    heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, heeding)
 
 
 def test_a_summary_tells_what_became_of_it(tmp_path: Path, source: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from leafward.importers.agentscope import migrate
 from leafward.importers.sources import directory_of
 from leafward.stores import JsonFileAgentStateStore, SqliteAgentStateStore
 from leafward.stores.states.store import StateStore
+from leafward.stores.states.table import StateTable
 from tests.importers.left import DOCUMENTS, USER123, Left, files_in
 
 COUNTS = {"sessions": 3, "values": 8, "lists": 3, "messages": 7}
@@ -45,6 +47,21 @@ class Stopped(Exception):
     """The run is cut off."""
 
 
+class _Counting:
+    """A table that tells of every list."""
+
+    def __init__(self, table: StateTable, count: Callable[[], None]) -> None:
+        self._table = table
+        self._count = count
+
+    async def put_list(self, *arguments: Any, **options: Any) -> None:
+        self._count()
+        await self._table.put_list(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
 class Failing(JsonFileAgentStateStore):
     """Fails after some writes."""
 
@@ -54,9 +71,9 @@ class Failing(JsonFileAgentStateStore):
         self._count()
         return await super().save_if_version(key, name, value, expected)
 
-    async def save_list(self, key: Any, name: str, values: Any) -> None:
-        self._count()
-        await super().save_list(key, name, values)
+    async def _table(self) -> StateTable:
+        counting: Any = _Counting(await super()._table(), self._count)
+        return counting
 
     def _count(self) -> None:
         self.writes -= 1

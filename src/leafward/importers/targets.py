@@ -14,7 +14,7 @@ import msgspec
 
 from leafward.core.errors import ConfigurationError, StateDecodeError
 from leafward.core.session_key import SessionKey
-from leafward.core.state_values import read_items, read_value
+from leafward.core.state_values import read_items, read_value, write_items
 from leafward.engine.foreign_states import states_of
 from leafward.importers.sources import Named, directory_of, is_redis, scheme_of, text_of
 from leafward.stores.contracts import Store
@@ -24,7 +24,7 @@ from leafward.stores.sqlite.backup import copy_file
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.embedded import SqliteAgentStateStore
 from leafward.stores.states.json_files import JsonFileAgentStateStore
-from leafward.stores.states.older import Held, Text, Texts, own_names
+from leafward.stores.states.older import Held, Text, Texts, own_names, save_new_list
 from leafward.stores.states.standalone import Standalone
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import Layout
@@ -93,10 +93,10 @@ class _Ours(Target):
         return None if value is None else canonical(value)
 
     async def put(self, key: SessionKey, name: str, state: State) -> None:
+        # Whoever saved it since this was looked at is not overwritten.
         if isinstance(state, list):
-            await self._states.save_list(key, name, state)
+            await save_new_list(self._states, key, name, write_items(state))
         else:
-            # Whoever saved it since this was looked at is not overwritten.
             await self._states.save_if_version(key, name, state, 0)
 
 

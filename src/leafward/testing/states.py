@@ -13,7 +13,7 @@ from leafward import ConfigurationError, InvalidId, LeaseLost, SessionKey, Stale
 from leafward.core.agent_state import AgentState
 from leafward.core.message import Message
 from leafward.engine.foreign_states import states_of
-from leafward.stores import AgentStateStore, VersionedStateStore
+from leafward.stores import AgentStateStore, Slot, VersionedStateStore
 from leafward.stores.states.store import StateStore
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
 
@@ -522,6 +522,19 @@ class OurStateContract(VersionedStateContract):
         items.append({"n": "last"})
         await ours.save_list("s", "list", items)
         assert await ours.get_list("s", "list") == items
+
+    async def test_a_new_list_is_made_only_where_there_is_nothing(self, ours: StateStore) -> None:
+        table = await ours._table()  # pyright: ignore[reportPrivateUsage]
+        slot = Slot("alice", "s")
+        await table.put_list(slot, "new", ['{"n":1}'], None, fresh=True)
+        assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
+        await ours.save(SessionKey("s", "alice"), "value", {})
+        await ours.save_list(SessionKey("s", "alice"), "empty", [])
+        for name in ("new", "value", "empty"):
+            with pytest.raises(StaleState):
+                await table.put_list(slot, name, ['{"n":2}'], None, fresh=True)
+        assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
+        assert await ours.get_list(SessionKey("s", "alice"), "empty") == []
 
     async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
         assert isinstance(ours.distributed, bool)

@@ -51,8 +51,10 @@ class FileStates:
     async def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         return await self._do(lambda: self._files.get_list(slot, name))
 
-    async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
-        await self._do(lambda: self._files.put_list(slot, name, texts), fence)
+    async def put_list(
+        self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
+    ) -> None:
+        await self._do(lambda: self._files.put_list(slot, name, texts, fresh=fresh), fence)
 
     async def exists(self, slot: Slot) -> bool:
         return await self._do(lambda: self._files.exists(slot))

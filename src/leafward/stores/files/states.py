@@ -153,9 +153,11 @@ class StateFiles:
         self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
         return version + 1
 
-    def put_list(self, slot: Slot, name: str, texts: Sequence[str]) -> None:
+    def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool = False) -> None:
         home = self._home(slot)
         files = files_of(home, name)
+        if fresh and (self._tree.has(files.value) or self._tree.has(files.items)):
+            raise StaleState(*slot, name, 0)
         others = [parts for parts in (files.value, files.version) if self._tree.has(parts)]
         if not others and self._append(files, texts):
             return

@@ -96,15 +96,18 @@ return new
 
 LENGTH = Script("return redis.call('LLEN', KEYS[1])")
 
-# KEYS: as PUT. ARGV: the hash; how many items are to stay, and the sum of the salt and these, or nothing; the salt;
-# the items that follow. Returns 1, or -2 when there are other items.
+# KEYS: as PUT. ARGV: the hash; how many items are to stay, and the sum of the salt and these, or nothing, or `new` if
+# there must be nothing; the salt; the items that follow. Returns 1, or -2 when there is something else.
 PUT_LIST = Script(
     _WRITE
     + _KEEP
     + """
 local mark, stay, sum, salt = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local items = redis.call('LRANGE', list, 0, stay == '' and 0 or -1)
-if stay ~= '' then
+if stay == 'new' then
+    local listed = redis.call('SISMEMBER', set, name .. ':list') == 1
+    if listed or redis.call('EXISTS', value, list) > 0 then return -2 end
+elseif stay ~= '' then
     if #items ~= tonumber(stay) or redis.sha1hex(salt .. table.concat(items, '\\n')) ~= sum then return -2 end
 end
 local kept = done('1')

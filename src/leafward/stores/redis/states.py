@@ -50,10 +50,17 @@ class RedisStates:
             raise holds_value(slot, name)
         return found
 
-    async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
+    async def put_list(
+        self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
+    ) -> None:
         keys = keys_of(self._names.places(slot)[0], name)
         items = [text.encode() for text in texts]
         mark = (FILLED if items else EMPTY).encode()
+        if fresh:
+            args = mark, b"new", b"", b"", *items
+            if await self._change(scripts.PUT_LIST, slot, name, fence, keys, *args) == _OTHERWISE:
+                raise StaleState(*slot, name, 0)
+            return
         length = await self._ask(scripts.LENGTH, keys[3:4])
         if length <= len(items):
             # With salt, so that nobody can have made items that differ and have one sum.

@@ -55,9 +55,11 @@ class SqlStates:
         rows = await self._ready()
         return await self._runner.look(lambda: rows.get_list(slot, name))
 
-    async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
+    async def put_list(
+        self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
+    ) -> None:
         rows = await self._ready(saving=True)
-        await self._runner.change(lambda _: rows.put_list(slot, name, texts), fence)
+        await self._runner.change(lambda again: rows.put_list(slot, name, texts, fresh=fresh and not again), fence)
 
     async def exists(self, slot: Slot) -> bool:
         rows = await self._ready()

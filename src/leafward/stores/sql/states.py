@@ -276,8 +276,10 @@ class StateRows:
             )
         return statement + _GIVE_VERSION, given
 
-    def put_list(self, slot: Slot, name: str, texts: Sequence[str]) -> Operation[None]:
+    def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)
+        if fresh and held is not None:
+            raise StaleState(*slot, name, 0)
         mark = FILLED if texts else EMPTY
         common = 0
         if held is not None and held.is_list:

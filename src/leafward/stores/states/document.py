@@ -65,8 +65,15 @@ class DocumentStates:
             raise holds_value(slot, name)
         return held["items"]
 
-    async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
-        await self._change(slot, lambda names: names.update({name: {"items": list(texts)}}), fence)
+    async def put_list(
+        self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
+    ) -> None:
+        def change(names: dict[str, Any]) -> None:
+            if fresh and name in names:
+                raise StaleState(*slot, name, 0)
+            names[name] = {"items": list(texts)}
+
+        await self._change(slot, change, fence)
 
     async def exists(self, slot: Slot) -> bool:
         return bool(await self._names(slot))

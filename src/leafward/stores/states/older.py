@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 from leafward.core.session_key import SessionKey
@@ -64,6 +64,16 @@ class Held(Protocol):
     async def held(self, slot: Slot, layout: Layout) -> Texts:
         """Return what is kept where a slot is written to in a layout."""
         ...
+
+
+async def save_new_list(states: StateStore, key: SessionKey, name: str, texts: Sequence[str]) -> None:
+    """Save a list under a name that holds nothing.
+
+    Raises:
+        StaleState: it holds something by now.
+    """
+    table = await states._table()  # pyright: ignore[reportPrivateUsage]
+    await table.put_list(Slot(key.user_id, key.session_id), name, texts, None, fresh=True)
 
 
 async def own_names(states: StateStore, key: SessionKey) -> dict[str, bool]:

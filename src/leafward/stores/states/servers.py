@@ -41,9 +41,11 @@ class _OnServer(Standalone):
             runner = ServerRunner(server, guard, tidies=False)
 
             async def close() -> None:
-                guard.closed = True
-                await runner.close()
-                await server.close()
+                if not guard.closed:
+                    guard.check()
+                    guard.closed = True
+                    await runner.close()
+                    await server.close()
 
             table = ServerStates(runner, server, self._layout, create=self._create)
             return Opened(table, _Leases(runner, server), close)

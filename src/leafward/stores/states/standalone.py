@@ -48,7 +48,8 @@ class Standalone(StateStore):
         """Finish what was begun and let go of the store; a second call does nothing."""
         self._closed = True
         if self._opening is not None:
-            await asyncio.wait((self._opening,))
+            if not self._opening.done():
+                await asyncio.wait((self._opening,))
             if not _has_failed(self._opening):
                 await self._opening.result().close()
 

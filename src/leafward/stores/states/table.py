@@ -51,8 +51,13 @@ class StateTable(Protocol):
         """Return the items of a list, none where there is no such list; a name that holds a value raises."""
         ...
 
-    async def put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None) -> None:
-        """Store a list in place of what the name holds; of one that begins with the stored one, only the rest."""
+    async def put_list(
+        self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
+    ) -> None:
+        """Store a list in place of what the name holds; of one that begins with the stored one, only the rest.
+
+        With `fresh`, a name that holds anything raises `StaleState`.
+        """
         ...
 
     async def exists(self, slot: Slot) -> bool: ...
