@@ -101,15 +101,21 @@ class Appender:
     def _send_more(self) -> None:
         if self._waiting and self._senders < MOST_AT_ONCE + self._stuck:
             self._senders += 1
-            sending = self._keep(asyncio.create_task(self._send()))
-            # Not at the end of the task itself: one that is cancelled before it began has none.
-            sending.add_done_callback(self._sent)
+            begun: list[bool] = []
 
-    def _sent(self, _: asyncio.Task[None]) -> None:
+            def ended(_: asyncio.Task[None]) -> None:
+                # One that is cancelled before it began has no end of its own.
+                if not begun:
+                    self._sent()
+
+            self._keep(asyncio.create_task(self._send(begun))).add_done_callback(ended)
+
+    def _sent(self) -> None:
         self._senders -= 1
         self._send_more()
 
-    async def _send(self) -> None:
+    async def _send(self, begun: list[bool]) -> None:
+        begun.append(True)
         group: list[_Job] = []
         try:
             async with self._server.connection() as connection:
@@ -130,6 +136,9 @@ class Appender:
             for job in group or self._next_group():
                 job.settle(error)
             raise
+        finally:
+            # Before whoever was answered can append again, or that would begin another sender.
+            self._sent()
 
     @contextmanager
     def _giving_way(self) -> Generator[None]:
