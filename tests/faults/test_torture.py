@@ -35,11 +35,8 @@ def test_a_lost_reply_means_one_effect(backend: Backend) -> None:
 
 @on(*BACKENDS)
 def test_four_writers_make_one_chain_that_a_fifth_party_hears_in_order(backend: Backend) -> None:
-    outcome = contention.run(backend, count=200, progress=print)
-    if outcome.violations and all("nobody is starved" in one for one in outcome.violations):
-        # In so short a run other work of the machine may take a writer's turns; a store that starves does so again.
-        outcome = contention.run(backend, count=200, progress=print)
-    assert_kept(outcome)
+    # Long enough for shares to even out beside other work of the machine.
+    assert_kept(contention.run(backend, count=400, progress=print))
 
 
 @on(*BACKENDS)
