@@ -43,7 +43,13 @@ class TestItsFile:
     async def test_all_its_files_are_for_the_owner_only(self, store: SqliteStore, path: Path) -> None:
         await Session(store).append_message(user("hi"))
         files = sorted(path.parent.iterdir())
-        assert [file.name for file in files] == ["chat.db", "chat.db-lock", "chat.db-shm", "chat.db-wal"]
+        assert [file.name for file in files] == [
+            "chat.db",
+            "chat.db-lock",
+            "chat.db-lock-next",
+            "chat.db-shm",
+            "chat.db-wal",
+        ]
         assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
     async def test_a_commit_is_synced_by_default(self, store: SqliteStore) -> None:
@@ -95,7 +101,7 @@ class TestItsFile:
     async def test_a_closed_store_leaves_no_log_behind(self, path: Path) -> None:
         async with open_store(f"sqlite:///{path}") as store:
             await Session(store).append_message(user("hi"))
-        assert sorted(file.name for file in path.parent.iterdir()) == ["chat.db", "chat.db-lock"]
+        assert sorted(file.name for file in path.parent.iterdir()) == ["chat.db", "chat.db-lock", "chat.db-lock-next"]
 
 
 class TestOneFile:
@@ -130,7 +136,7 @@ class TestOneFile:
         store = await open_store(f"sqlite:///{path}")
         await Session(store).append_message(user("hi"))
         await asyncio.gather(*(store.close() for _ in range(5)))
-        assert sorted(file.name for file in path.parent.iterdir()) == ["chat.db", "chat.db-lock"]
+        assert sorted(file.name for file in path.parent.iterdir()) == ["chat.db", "chat.db-lock", "chat.db-lock-next"]
 
     async def test_closing_does_not_wait_for_somebody_elses_read(self, path: Path) -> None:
         reader = None

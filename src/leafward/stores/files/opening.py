@@ -35,9 +35,9 @@ class DirectoryLock(WriterLock):
             raise DirectoryRemoved(os.path.dirname(self._path)) from error
 
     def __enter__(self) -> DirectoryLock:
-        if self._fd >= 0:
+        if self._lock >= 0:
             super().__enter__()
-        while self._fd < 0 or not self._is_named():
+        while self._lock < 0 or not self._is_named():
             # Whoever comes next locks the file that has the name.
             super().close()
             self._open()
@@ -46,7 +46,7 @@ class DirectoryLock(WriterLock):
 
     def _is_named(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+            return os.path.samestat(os.stat(self._path), os.fstat(self._lock))
         except FileNotFoundError:
             return False
 

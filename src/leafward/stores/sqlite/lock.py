@@ -1,7 +1,7 @@
 """A lock that gives processes fair turns at one database file.
 
-SQLite's own busy handler polls, so a busy writer starves the others and they end with "database is locked". A blocking
-`flock` on a file beside the database queues them in the kernel instead, and is let go of when its holder dies.
+SQLite's own busy handler polls, so a busy writer starves the others and they end with "database is locked". Blocking
+`flock`s on files beside the database queue them in the kernel instead, and are let go of when their holder dies.
 """
 
 from __future__ import annotations
@@ -13,21 +13,39 @@ from typing import Self
 
 
 class WriterLock:
-    """Held by the one process that is writing to, or checkpointing, the database."""
+    """Held by the one process that is writing to, or checkpointing, the database.
+
+    Who is woken has to compete, on a busy machine for long, with whoever just wrote and wants to again. So there is a
+    place for one in front of the lock: who has it is the next to write, and the last writer has to queue for it too.
+    """
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._lock = _open(path)
+        try:
+            self._next = _open(f"{path}-next")
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     def __enter__(self) -> Self:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        fcntl.flock(self._next, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            fcntl.flock(self._next, fcntl.LOCK_UN)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            os.close(self._next)
+            self._lock = self._next = -1
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
