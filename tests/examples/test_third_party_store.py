@@ -24,7 +24,7 @@ from obstore.store import MemoryStore
 from leafward import OutcomeUnknown, Session, StoreError, user
 from leafward.stores import AgentStateStore, Store
 from leafward.testing.durable import Reopen
-from leafward.testing.states import OurStateContract
+from leafward.testing.our_states import OurStateContract
 from tests.stores.every_contract import EveryContract
 
 PACKAGE = Path(__file__).parent.parent.parent / "examples" / "third_party_store"

@@ -19,7 +19,7 @@ from leafward.testing import (
     StoreContract,
     TreeContract,
 )
-from leafward.testing.states import OurStateContract
+from leafward.testing.our_states import OurStateContract
 
 
 class EveryVolatileContract(

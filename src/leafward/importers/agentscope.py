@@ -11,9 +11,10 @@ from leafward.core.json import decode_leniently
 from leafward.core.legacy_state import MESSAGES, read_legacy
 from leafward.core.session_key import SessionKey
 from leafward.core.state_values import write_items, write_value
+from leafward.importers.looking import look_at_target
 from leafward.importers.report import MigrationReport
 from leafward.importers.sources import Named, check_source, open_source
-from leafward.importers.targets import State, Target, canonical, open_target, read_state
+from leafward.importers.targets import Holding, State, Target, canonical, open_target, read_state
 from leafward.stores.contracts import Store
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.older import Older, Place, Text
@@ -52,10 +53,11 @@ async def migrate(
     checked = check_source(source)
     form = check_layout(layout)
     async with AsyncExitStack() as closing:
-        target = await open_target(store, form, closing, dry_run=dry_run)
+        target = None if dry_run else await open_target(store, form, closing)
+        holding = target or await look_at_target(store, form, closing)
         older = await open_source(checked, rename=not dry_run)
         closing.push_async_callback(older.close)
-        run = _Run(older, target, dry_run, progress)
+        run = _Run(older, holding, target, progress)
         await run.move_all()
         return run.report()
 
@@ -65,8 +67,9 @@ class _Run:
     """One migration, and what it counted so far."""
 
     older: Older
-    target: Target
-    dry_run: bool
+    holding: Holding
+    target: Target | None
+    """Without one, it is only told what would be done."""
     progress: Progress | None
     sessions: int = 0
     values: int = 0
@@ -154,24 +157,23 @@ class _Run:
         self.lists += sum(isinstance(state, list) for state in states.values())
         self.values += sum(isinstance(state, dict) for state in states.values())
         self.messages += len(states.get(MESSAGES, ()))
-        held = await self.target.held(key, states)
+        held = await self.holding.held(key, states)
         for name, state in states.items():
-            content = canonical(state)
-            if held.get(name) == content:
+            if held.get(name) == canonical(state):
                 self.already_there += 1
-            elif name not in held and (self.dry_run or await self._write(key, name, state, content)):
+            elif name not in held and (self.target is None or await self._write(self.target, key, name, state)):
                 self.written += 1
             else:
                 self.kept.append(_shown(key, name))
 
-    async def _write(self, key: SessionKey, name: str, state: State, content: bytes) -> bool:
+    async def _write(self, target: Target, key: SessionKey, name: str, state: State) -> bool:
         """Write a state and read it back; tell whether nobody else was first."""
         try:
-            await self.target.put(key, name, state)
+            await target.put(key, name, state)
         except StaleState:
             return False
-        found = await self.target.held(key, {name: state})
-        if found.get(name) != content:
+        found = await target.held(key, {name: state})
+        if found.get(name) != canonical(state):
             raise StoreError(f"{_shown(key, name)} was written, but something else is read back: check the target")
         return True
 
@@ -187,7 +189,7 @@ class _Run:
             kept=self.kept,
             failed=self.failed,
             renamed=self.older.renamed,
-            dry_run=self.dry_run,
+            dry_run=self.target is None,
         )
 
 

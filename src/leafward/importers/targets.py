@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,15 +13,13 @@ from leafward.core.errors import ConfigurationError, StateDecodeError
 from leafward.core.session_key import SessionKey
 from leafward.core.state_values import read_items, read_value, write_items
 from leafward.engine.foreign_states import states_of
-from leafward.importers.sources import Named, directory_of, is_redis, scheme_of, text_of
+from leafward.importers.sources import Named, is_redis, scheme_of, text_of
 from leafward.stores.contracts import Store
-from leafward.stores.leases import Slot
+from leafward.stores.files.own_states import JsonFileAgentStateStore
 from leafward.stores.opening import open_store
-from leafward.stores.sqlite.backup import copy_file
+from leafward.stores.sqlite.own_states import SqliteAgentStateStore
 from leafward.stores.states.contracts import AgentStateStore
-from leafward.stores.states.embedded import SqliteAgentStateStore
-from leafward.stores.states.json_files import JsonFileAgentStateStore
-from leafward.stores.states.older import Held, Text, Texts, own_names, save_new_list
+from leafward.stores.states.older import Text, own_names, save_new_list
 from leafward.stores.states.standalone import Standalone
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import Layout
@@ -52,19 +47,28 @@ def read_state(text: Text | list[Text]) -> State:
     return read_items(text, dict[str, Any]) if isinstance(text, list) else read_value(text, dict[str, Any])
 
 
-class Target(ABC):
-    """Where states go."""
+class Holding(Protocol):
+    """What there is already where states would go."""
 
-    @abstractmethod
     async def held(self, key: SessionKey, wanted: Mapping[str, State]) -> dict[str, bytes | None]:
         """Return those of the wanted names that are held already, in canonical form; `None` for one of another kind, or
         one that cannot be read."""
+        ...
+
+
+class Target(Holding, Protocol):
+    """Where states go."""
 
     async def put(self, key: SessionKey, name: str, state: State) -> None:
-        raise NotImplementedError
+        """Store what is not held yet.
+
+        Raises:
+            StaleState: somebody else was first.
+        """
+        ...
 
 
-class _Ours(Target):
+class Ours(Target):
     """A store of ours, which knows what a slot holds apart from what an older layout left."""
 
     def __init__(self, states: StateStore) -> None:
@@ -128,120 +132,58 @@ class _Theirs(Target):
             await self._states.save(key, name, state)
 
 
-class _LookedAt(Target):
-    """What is there before anything is opened for writing; nothing, if there is no store yet."""
-
-    def __init__(self, layout: Layout, held: Held | None = None) -> None:
-        self._layout: Layout = layout
-        self._held = held
-
-    async def held(self, key: SessionKey, wanted: Mapping[str, State]) -> dict[str, bytes | None]:
-        if self._held is None:
-            return {}
-        try:
-            texts = await self._held.held(Slot(key.user_id, key.session_id), self._layout)
-        except StateDecodeError:
-            return dict.fromkeys(wanted)
-        return {name: _canonical(texts, name, state) for name, state in wanted.items() if name in texts}
-
-
-def _canonical(texts: Texts, name: str, state: State) -> bytes | None:
-    try:
-        return canonical(read_state(texts[name])) if isinstance(texts[name], list) is isinstance(state, list) else None
-    except ValueError:
-        return None
-
-
-async def open_target(
-    store: Store | AgentStateStore | Named, layout: Layout, closing: AsyncExitStack, *, dry_run: bool
-) -> Target:
+async def open_target(store: Store | AgentStateStore | Named, layout: Layout, closing: AsyncExitStack) -> Target:
     """Return where states go; what is opened for it, but a store that was given, is closed with `closing`.
-
-    For a dry run nothing is made that is not there, nor changed.
 
     Raises:
         ConfigurationError: it is neither a store, nor a directory or URL of one.
     """
     if not isinstance(store, (str, os.PathLike)):
-        return _target(states_of(store))
+        return given_target(store)
     named = text_of(store, "target")
-    scheme = scheme_of(named)
-    if dry_run and not _is_there(named):
-        return _LookedAt(layout)
-    if dry_run and scheme in ("", "mysql"):
-        return await _look_at(named, layout, closing)
-    if dry_run and scheme == "file":
-        # Where such a store keeps its states.
-        kept = os.path.join(directory_of(named) or "", ".states")
-        return await _look_at(kept, layout, closing) if _is_there(kept) else _LookedAt(layout)
-    if dry_run and scheme == "sqlite":
-        # A store brings its tables up to date when it is opened: let it be a copy.
-        copy = os.path.join(closing.enter_context(TemporaryDirectory(prefix="leafward-")), "copy.db")
-        await asyncio.to_thread(copy_file, _sqlite_path(named), copy)
-        named = f"sqlite:///{copy}"
-    states = _standalone(named, layout, create=not dry_run)
-    if states is None:
-        if layout != "2.x":
-            raise ConfigurationError(f"{scheme}:// keeps states in layout 2.x only")
-        return _target((await closing.enter_async_context(open_store(named))).states)
-    await closing.enter_async_context(states)
-    if dry_run and scheme == "postgresql":
-        opened = await states.opened()
-        try:
-            await opened.table.exists(Slot(None, "nobody"))
-        except ConfigurationError:
-            return _LookedAt(layout)
-    return _Ours(states)
+    states = _standalone(named, layout)
+    if states is not None:
+        return Ours(await closing.enter_async_context(states))
+    check_store_layout(named, layout)
+    return given_target(await closing.enter_async_context(open_store(named)))
 
 
-def _target(states: AgentStateStore) -> Target:
-    return _Ours(states) if isinstance(states, StateStore) else _Theirs(states)
+def check_store_layout(url: str, layout: Layout) -> None:
+    """Refuse any layout but the one that a store of sessions has for its states."""
+    if layout != "2.x":
+        raise ConfigurationError(f"{scheme_of(url)}:// keeps states in layout 2.x only")
 
 
-def _standalone(named: str, layout: Layout, *, create: bool) -> Standalone | None:
+def given_target(store: Store | AgentStateStore) -> Target:
+    """Return a store that a user has open as a target."""
+    states = states_of(store)
+    return Ours(states) if isinstance(states, StateStore) else _Theirs(states)
+
+
+def _standalone(named: str, layout: Layout) -> Standalone | None:
+    """Return the store of states, and of nothing else, that is named so, if its kind can be by itself."""
     scheme = scheme_of(named)
     if scheme == "":
         return JsonFileAgentStateStore(named, layout=layout)
     if scheme == "sqlite":
-        return SqliteAgentStateStore(_sqlite_path(named), layout=layout, create=create)
+        return SqliteAgentStateStore(sqlite_path(named), layout=layout)
     if is_redis(named):
-        from leafward.stores.states.redis import RedisAgentStateStore
+        from leafward.stores.redis.own_states import RedisAgentStateStore
 
         return RedisAgentStateStore(named, layout=layout)
     if scheme in ("mysql", "postgresql"):
-        from leafward.stores.states.servers import MysqlAgentStateStore, PostgresAgentStateStore
+        from leafward.stores.servers.own_states import MysqlAgentStateStore, PostgresAgentStateStore
 
         kind = MysqlAgentStateStore if scheme == "mysql" else PostgresAgentStateStore
-        return kind(named, layout=layout, create=create)
+        return kind(named, layout=layout)
     return None
 
 
-def _sqlite_path(url: str) -> str:
+def sqlite_path(url: str) -> str:
+    """Return the file that a URL names."""
     path = url.removeprefix("sqlite:///")
     if path in (url, "", ":memory:"):
         raise ConfigurationError(
             "this sqlite:// URL names no file: write sqlite:///relative.db or sqlite:////absolute.db"
         )
     return path
-
-
-def _is_there(named: str) -> bool:
-    """Tell whether there is a store that can be looked at; one on a server says so itself."""
-    if scheme_of(named) == "sqlite":
-        return os.path.exists(_sqlite_path(named))
-    directory = directory_of(named)
-    return directory is None or os.path.isdir(directory)
-
-
-async def _look_at(named: str, layout: Layout, closing: AsyncExitStack) -> Target:
-    directory = directory_of(named)
-    if directory is not None:
-        from leafward.stores.files.legacy import open_older_files
-
-        held = await open_older_files(directory)
-    else:
-        from leafward.stores.servers.legacy import open_older_rows
-
-        held = await open_older_rows(named, rename=False, needed=False)
-    closing.push_async_callback(held.close)
-    return _LookedAt(layout, held)

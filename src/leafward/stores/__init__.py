@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from leafward.stores.entries import EntryIndex as EntryIndex
     from leafward.stores.entries import Prompt as Prompt
     from leafward.stores.entries import Shelf as Shelf
+    from leafward.stores.files.own_states import JsonFileAgentStateStore as JsonFileAgentStateStore
+    from leafward.stores.files.own_states import JsonSession as JsonSession
+    from leafward.stores.files.own_states import WorkspaceSession as WorkspaceSession
     from leafward.stores.leases import Fence as Fence
     from leafward.stores.leases import Lease as Lease
     from leafward.stores.leases import Leases as Leases
     from leafward.stores.leases import LeaseTable as LeaseTable
     from leafward.stores.leases import Slot as Slot
     from leafward.stores.leases import TableLeases as TableLeases
+    from leafward.stores.memory_states import InMemoryAgentStateStore as InMemoryAgentStateStore
+    from leafward.stores.memory_states import InMemorySession as InMemorySession
     from leafward.stores.opening import Opening as Opening
     from leafward.stores.opening import open_store as open_store
+    from leafward.stores.redis.own_states import RedisAgentStateStore as RedisAgentStateStore
+    from leafward.stores.redis.own_states import RedisSession as RedisSession
     from leafward.stores.registry import ErasureReport as ErasureReport
     from leafward.stores.registry import Origin as Origin
     from leafward.stores.registry import Page as Page
     from leafward.stores.registry import SessionRegistry as SessionRegistry
+    from leafward.stores.servers.own_states import MysqlAgentStateStore as MysqlAgentStateStore
+    from leafward.stores.servers.own_states import MysqlSession as MysqlSession
+    from leafward.stores.servers.own_states import PostgresAgentStateStore as PostgresAgentStateStore
+    from leafward.stores.sqlite.own_states import SqliteAgentStateStore as SqliteAgentStateStore
     from leafward.stores.states.contracts import AgentStateStore as AgentStateStore
     from leafward.stores.states.contracts import Versioned as Versioned
     from leafward.stores.states.contracts import VersionedStateStore as VersionedStateStore
-    from leafward.stores.states.embedded import InMemoryAgentStateStore as InMemoryAgentStateStore
-    from leafward.stores.states.embedded import InMemorySession as InMemorySession
-    from leafward.stores.states.embedded import SqliteAgentStateStore as SqliteAgentStateStore
-    from leafward.stores.states.json_files import JsonFileAgentStateStore as JsonFileAgentStateStore
-    from leafward.stores.states.json_files import JsonSession as JsonSession
-    from leafward.stores.states.json_files import WorkspaceSession as WorkspaceSession
-    from leafward.stores.states.redis import RedisAgentStateStore as RedisAgentStateStore
-    from leafward.stores.states.redis import RedisSession as RedisSession
-    from leafward.stores.states.servers import MysqlAgentStateStore as MysqlAgentStateStore
-    from leafward.stores.states.servers import MysqlSession as MysqlSession
-    from leafward.stores.states.servers import PostgresAgentStateStore as PostgresAgentStateStore
     from leafward.stores.states.store import StateStore as StateStore
 
 _HOMES = {
@@ -84,6 +84,11 @@ _HOMES = {
         "Prompt",
         "Shelf",
     ),
+    "leafward.stores.files.own_states": (
+        "JsonFileAgentStateStore",
+        "JsonSession",
+        "WorkspaceSession",
+    ),
     "leafward.stores.leases": (
         "Fence",
         "Lease",
@@ -92,9 +97,17 @@ _HOMES = {
         "Slot",
         "TableLeases",
     ),
+    "leafward.stores.memory_states": (
+        "InMemoryAgentStateStore",
+        "InMemorySession",
+    ),
     "leafward.stores.opening": (
         "Opening",
         "open_store",
+    ),
+    "leafward.stores.redis.own_states": (
+        "RedisAgentStateStore",
+        "RedisSession",
     ),
     "leafward.stores.registry": (
         "ErasureReport",
@@ -102,29 +115,16 @@ _HOMES = {
         "Page",
         "SessionRegistry",
     ),
+    "leafward.stores.servers.own_states": (
+        "MysqlAgentStateStore",
+        "MysqlSession",
+        "PostgresAgentStateStore",
+    ),
+    "leafward.stores.sqlite.own_states": ("SqliteAgentStateStore",),
     "leafward.stores.states.contracts": (
         "AgentStateStore",
         "Versioned",
         "VersionedStateStore",
-    ),
-    "leafward.stores.states.embedded": (
-        "InMemoryAgentStateStore",
-        "InMemorySession",
-        "SqliteAgentStateStore",
-    ),
-    "leafward.stores.states.json_files": (
-        "JsonFileAgentStateStore",
-        "JsonSession",
-        "WorkspaceSession",
-    ),
-    "leafward.stores.states.redis": (
-        "RedisAgentStateStore",
-        "RedisSession",
-    ),
-    "leafward.stores.states.servers": (
-        "MysqlAgentStateStore",
-        "MysqlSession",
-        "PostgresAgentStateStore",
     ),
     "leafward.stores.states.store": ("StateStore",),
 }

@@ -36,6 +36,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.leases",
     "leafward.testing.loading",
     "leafward.testing.messages",
+    "leafward.testing.our_states",
     "leafward.testing.overlay_reading",
     "leafward.testing.overlays",
     "leafward.testing.prompts",
@@ -46,6 +47,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.states",
     "leafward.testing.store",
     "leafward.testing.tree",
+    "leafward.testing.versioned_states",
 )
 
 from leafward.testing.changes import ChangeContract  # noqa: E402
@@ -58,9 +60,10 @@ from leafward.testing.messages import MessageContract  # noqa: E402
 from leafward.testing.registry import RegistryContract  # noqa: E402
 from leafward.testing.scope import ScopeContract  # noqa: E402
 from leafward.testing.search import SearchContract  # noqa: E402
-from leafward.testing.states import StateContract, VersionedStateContract  # noqa: E402
+from leafward.testing.states import StateContract  # noqa: E402
 from leafward.testing.store import StoreContract  # noqa: E402
 from leafward.testing.tree import TreeContract  # noqa: E402
+from leafward.testing.versioned_states import VersionedStateContract  # noqa: E402
 
 __all__ = [
     "ChangeContract",

@@ -1,4 +1,4 @@
-"""What every store of typed state promises: its eight methods, and versions where it keeps them."""
+"""What every store of typed state promises: its eight methods."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from leafward import ConfigurationError, InvalidId, LeaseLost, SessionKey, StaleState, StateDecodeError
+from leafward import ConfigurationError, InvalidId, SessionKey, StateDecodeError
 from leafward.core.agent_state import AgentState
 from leafward.core.message import Message
 from leafward.engine.foreign_states import states_of
-from leafward.stores import AgentStateStore, Slot, VersionedStateStore
-from leafward.stores.states.store import StateStore
+from leafward.stores import AgentStateStore
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
 
 RESERVED = ["notes:_hash", "notes:list", "notes:ver", "_keys"]
@@ -366,175 +365,3 @@ class StateContract:
         await kept.save("s", "a", {})
         await kept.close()
         await kept.close()
-
-
-@pytest.mark.asyncio
-class VersionedStateContract(StateContract):
-    """Versions as well; `states` is then a `VersionedStateStore`."""
-
-    @pytest.fixture
-    def counted(self, states: VersionedStateStore) -> VersionedStateStore:
-        return states
-
-    async def test_what_is_not_there_is_at_version_0(self, counted: VersionedStateStore) -> None:
-        assert await counted.get_versioned("s", "a") == (None, 0)
-
-    async def test_every_save_counts(self, counted: VersionedStateStore) -> None:
-        for version in range(1, 5):
-            await counted.save("s", "a", {"n": version})
-            found = await counted.get_versioned("s", "a")
-            assert (found.value, found.version) == ({"n": version}, version)
-
-    async def test_saving_the_same_again_counts(self, counted: VersionedStateStore) -> None:
-        await counted.save("s", "a", {"n": 1})
-        await counted.save("s", "a", {"n": 1})
-        assert (await counted.get_versioned("s", "a")).version == 2
-
-    async def test_a_save_at_the_expected_version_is_made(self, counted: VersionedStateStore) -> None:
-        assert await counted.save_if_version("s", "a", {"n": 1}, 0) == 1
-        assert await counted.save_if_version("s", "a", {"n": 2}, 1) == 2
-        assert await counted.get_versioned("s", "a") == ({"n": 2}, 2)
-
-    @pytest.mark.parametrize("expected", [0, 1, 3, 99])
-    async def test_a_save_at_another_version_is_refused(self, counted: VersionedStateStore, expected: int) -> None:
-        key = SessionKey("s", "alice")
-        await counted.save(key, "a", {"n": 1})
-        await counted.save(key, "a", {"n": 2})
-        with pytest.raises(StaleState) as told:
-            await counted.save_if_version(key, "a", {"n": 3}, expected)
-        assert (told.value.user_id, told.value.session_id, told.value.name) == ("alice", "s", "a")
-        assert await counted.get_versioned(key, "a") == ({"n": 2}, 2)
-
-    async def test_nothing_is_made_at_a_version_of_something(self, counted: VersionedStateStore) -> None:
-        with pytest.raises(StaleState):
-            await counted.save_if_version("s", "a", {"n": 1}, 1)
-        assert not await counted.exists("s")
-
-    async def test_with_minus_one_it_is_saved_whatever_is_there(self, counted: VersionedStateStore) -> None:
-        assert await counted.save_if_version("s", "a", {"n": 1}, -1) == 1
-        assert await counted.save_if_version("s", "a", {"n": 2}, -1) == 2
-        assert await counted.get("s", "a") == {"n": 2}
-
-    @pytest.mark.parametrize("expected", [-2, True, "1", None, 1.0])
-    async def test_what_is_no_version_is_refused(self, counted: VersionedStateStore, expected: Any) -> None:
-        with pytest.raises(ValueError):
-            await counted.save_if_version("s", "a", {"n": 1}, expected)
-        assert not await counted.exists("s")
-
-    async def test_after_a_delete_it_begins_anew(self, counted: VersionedStateStore) -> None:
-        await counted.save("s", "a", {"n": 1})
-        await counted.save("s", "a", {"n": 2})
-        await counted.delete("s", "a")
-        assert await counted.get_versioned("s", "a") == (None, 0)
-        assert await counted.save_if_version("s", "a", {"n": 3}, 0) == 1
-
-    async def test_names_are_counted_apart(self, counted: VersionedStateStore) -> None:
-        await counted.save("s", "a", {})
-        await counted.save("s", "a", {})
-        assert await counted.save_if_version("s", "b", {}, 0) == 1
-        assert await counted.save_if_version(SessionKey("s", "alice"), "a", {}, 0) == 1
-
-    async def test_a_list_is_not_saved_at_a_version(self, counted: VersionedStateStore) -> None:
-        with pytest.raises(ValueError):
-            await counted.save_if_version("s", "a", [{"n": 1}], 0)
-
-    @pytest.mark.parametrize("items", [[], [{"n": 1}], [{"n": 1}, {"n": 2}]])
-    async def test_a_value_in_place_of_a_list_is_new(
-        self, counted: VersionedStateStore, items: list[dict[str, Any]]
-    ) -> None:
-        await counted.save_list("s", "a", items)
-        for expected in (0, 1):
-            with pytest.raises(StaleState):
-                await counted.save_if_version("s", "a", {"n": 2}, expected)
-        assert await counted.get_list("s", "a") == items
-        assert await counted.save_if_version("s", "a", {"n": 2}, -1) == 1
-        assert await counted.get("s", "a") == {"n": 2}
-
-    async def test_of_eight_at_one_version_one_wins(self, counted: VersionedStateStore) -> None:
-        for expected in range(3):
-            tries = [counted.save_if_version("s", "a", {"writer": n}, expected) for n in range(8)]
-            results = await asyncio.gather(*tries, return_exceptions=True)
-            assert sorted(map(str, map(type, results))) == sorted(map(str, [int, *[StaleState] * 7]))
-            assert expected + 1 in results
-            winner = results.index(expected + 1)
-            assert await counted.get_versioned("s", "a") == ({"writer": winner}, expected + 1)
-
-
-@pytest.mark.asyncio
-class OurStateContract(VersionedStateContract):
-    """What goes for stores of ours beyond both: leases, and that types are told apart."""
-
-    @pytest.fixture
-    def ours(self, states: StateStore) -> StateStore:
-        return states
-
-    async def test_who_holds_the_lease_writes(self, ours: StateStore) -> None:
-        async with ours.leases.acquire("s", "alice") as lease:
-            held = ours.with_lease(lease)
-            await held.save(SessionKey("s", "alice"), "a", {"n": 1})
-            await held.save_list(SessionKey("s", "alice"), "b", [{"n": 1}])
-            assert await held.save_if_version(SessionKey("s", "alice"), "a", {"n": 2}, 1) == 2
-            await held.delete(SessionKey("s", "alice"), "b")
-        assert await ours.get(SessionKey("s", "alice"), "a") == {"n": 2}
-
-    async def test_who_lost_the_lease_does_not(self, ours: StateStore) -> None:
-        lease = await ours.leases.acquire("s")
-        held = ours.with_lease(lease)
-        await held.save("s", "a", {"n": 1})
-        await lease.release()
-        async with ours.leases.acquire("s"):
-            for write in (
-                held.save("s", "a", {"n": 2}),
-                held.save_if_version("s", "a", {"n": 2}, 1),
-                held.save_list("s", "a", [{"n": 2}]),
-                held.save_list("s", "b", [{"n": 2}]),
-                held.delete("s", "a"),
-                held.delete("s"),
-            ):
-                with pytest.raises(LeaseLost):
-                    await write
-        assert await ours.get_versioned("s", "a") == ({"n": 1}, 1)
-        assert await ours.get_list("s", "b") == []
-
-    async def test_the_store_itself_still_writes(self, ours: StateStore) -> None:
-        async with ours.leases.acquire("s"):
-            await ours.save("s", "a", {"n": 1})
-        assert await ours.get("s", "a") == {"n": 1}
-
-    async def test_a_lease_is_for_its_own_slot(self, ours: StateStore) -> None:
-        async with ours.leases.acquire("s", "alice") as lease:
-            held = ours.with_lease(lease)
-            for key in ("s", SessionKey("t", "alice"), SessionKey("s", "bob")):
-                with pytest.raises(ConfigurationError):
-                    await held.save(key, "a", {})
-            assert await held.get("s", "a") is None
-
-    async def test_who_leaves_a_fenced_store_leaves_the_store_open(self, ours: StateStore) -> None:
-        async with ours.leases.acquire("s") as lease:
-            async with ours.with_lease(lease) as held:
-                await held.save("s", "a", {"n": 1})
-            await held.close()
-            assert await ours.get("s", "a") == {"n": 1}
-
-    async def test_many_items_come_back(self, ours: StateStore) -> None:
-        items: list[dict[str, Any]] = [{"n": n} for n in range(2_500)]
-        await ours.save_list("s", "list", items)
-        items.append({"n": "last"})
-        await ours.save_list("s", "list", items)
-        assert await ours.get_list("s", "list") == items
-
-    async def test_a_new_list_is_made_only_where_there_is_nothing(self, ours: StateStore) -> None:
-        table = await ours._table()  # pyright: ignore[reportPrivateUsage]
-        slot = Slot("alice", "s")
-        await table.put_list(slot, "new", ['{"n":1}'], None, fresh=True)
-        assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
-        await ours.save(SessionKey("s", "alice"), "value", {})
-        await ours.save_list(SessionKey("s", "alice"), "empty", [])
-        for name in ("new", "value", "empty"):
-            with pytest.raises(StaleState):
-                await table.put_list(slot, name, ['{"n":2}'], None, fresh=True)
-        assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
-        assert await ours.get_list(SessionKey("s", "alice"), "empty") == []
-
-    async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
-        assert isinstance(ours.distributed, bool)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leafward.stores import AgentStateStore, InMemoryAgentStateStore, Slot, SqliteAgentStateStore
-from leafward.testing.states import OurStateContract
+from leafward.testing.our_states import OurStateContract
 
 
 class TestMemory(OurStateContract):

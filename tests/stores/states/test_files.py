@@ -9,7 +9,7 @@ import pytest
 
 from leafward import open_store
 from leafward.stores import AgentStateStore, JsonFileAgentStateStore, JsonSession, WorkspaceSession
-from leafward.testing.states import OurStateContract
+from leafward.testing.our_states import OurStateContract
 
 
 class TestFiles(OurStateContract):

@@ -9,7 +9,7 @@ from redis.asyncio import Redis as Client
 
 from leafward import SessionKey, StoreError, open_store
 from leafward.stores import AgentStateStore, RedisAgentStateStore, RedisSession
-from leafward.testing.states import OurStateContract
+from leafward.testing.our_states import OurStateContract
 from tests.servers.redis_sentinel import RedisSentinel
 from tests.stores.states.redis_states import own_prefix
 

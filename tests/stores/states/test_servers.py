@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from leafward.stores import AgentStateStore, MysqlAgentStateStore, PostgresAgentStateStore
-from leafward.testing.states import OurStateContract
+from leafward.testing.our_states import OurStateContract
 from tests.stores.both_servers import KINDS, Kind
 
 _NUMBERS = count()

@@ -1,0 +1,92 @@
+"""What goes for our own stores of typed state beyond versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leafward import ConfigurationError, LeaseLost, SessionKey, StaleState
+from leafward.stores import Slot
+from leafward.stores.states.store import StateStore
+from leafward.testing.versioned_states import VersionedStateContract
+
+
+@pytest.mark.asyncio
+class OurStateContract(VersionedStateContract):
+    """Leases, long lists, and lists that must be new."""
+
+    @pytest.fixture
+    def ours(self, states: StateStore) -> StateStore:
+        return states
+
+    async def test_who_holds_the_lease_writes(self, ours: StateStore) -> None:
+        async with ours.leases.acquire("s", "alice") as lease:
+            held = ours.with_lease(lease)
+            await held.save(SessionKey("s", "alice"), "a", {"n": 1})
+            await held.save_list(SessionKey("s", "alice"), "b", [{"n": 1}])
+            assert await held.save_if_version(SessionKey("s", "alice"), "a", {"n": 2}, 1) == 2
+            await held.delete(SessionKey("s", "alice"), "b")
+        assert await ours.get(SessionKey("s", "alice"), "a") == {"n": 2}
+
+    async def test_who_lost_the_lease_does_not(self, ours: StateStore) -> None:
+        lease = await ours.leases.acquire("s")
+        held = ours.with_lease(lease)
+        await held.save("s", "a", {"n": 1})
+        await lease.release()
+        async with ours.leases.acquire("s"):
+            for write in (
+                held.save("s", "a", {"n": 2}),
+                held.save_if_version("s", "a", {"n": 2}, 1),
+                held.save_list("s", "a", [{"n": 2}]),
+                held.save_list("s", "b", [{"n": 2}]),
+                held.delete("s", "a"),
+                held.delete("s"),
+            ):
+                with pytest.raises(LeaseLost):
+                    await write
+        assert await ours.get_versioned("s", "a") == ({"n": 1}, 1)
+        assert await ours.get_list("s", "b") == []
+
+    async def test_the_store_itself_still_writes(self, ours: StateStore) -> None:
+        async with ours.leases.acquire("s"):
+            await ours.save("s", "a", {"n": 1})
+        assert await ours.get("s", "a") == {"n": 1}
+
+    async def test_a_lease_is_for_its_own_slot(self, ours: StateStore) -> None:
+        async with ours.leases.acquire("s", "alice") as lease:
+            held = ours.with_lease(lease)
+            for key in ("s", SessionKey("t", "alice"), SessionKey("s", "bob")):
+                with pytest.raises(ConfigurationError):
+                    await held.save(key, "a", {})
+            assert await held.get("s", "a") is None
+
+    async def test_who_leaves_a_fenced_store_leaves_the_store_open(self, ours: StateStore) -> None:
+        async with ours.leases.acquire("s") as lease:
+            async with ours.with_lease(lease) as held:
+                await held.save("s", "a", {"n": 1})
+            await held.close()
+            assert await ours.get("s", "a") == {"n": 1}
+
+    async def test_many_items_come_back(self, ours: StateStore) -> None:
+        items: list[dict[str, Any]] = [{"n": n} for n in range(2_500)]
+        await ours.save_list("s", "list", items)
+        items.append({"n": "last"})
+        await ours.save_list("s", "list", items)
+        assert await ours.get_list("s", "list") == items
+
+    async def test_a_new_list_is_made_only_where_there_is_nothing(self, ours: StateStore) -> None:
+        table = await ours._table()  # pyright: ignore[reportPrivateUsage]
+        slot = Slot("alice", "s")
+        await table.put_list(slot, "new", ['{"n":1}'], None, fresh=True)
+        assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
+        await ours.save(SessionKey("s", "alice"), "value", {})
+        await ours.save_list(SessionKey("s", "alice"), "empty", [])
+        for name in ("new", "value", "empty"):
+            with pytest.raises(StaleState):
+                await table.put_list(slot, name, ['{"n":2}'], None, fresh=True)
+        assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
+        assert await ours.get_list(SessionKey("s", "alice"), "empty") == []
+
+    async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
+        assert isinstance(ours.distributed, bool)
