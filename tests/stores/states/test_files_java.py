@@ -400,6 +400,29 @@ class Test1x:
             await states.delete("s", "memory_messages")
             assert await states.get("s", "memory") == {"facts": []}
 
+    async def test_javas_own_value_called_memory_is_no_list_of_messages_either(self, root: Path) -> None:
+        write(root / "s/memory.json", '{"facts":[]}')
+        async with JsonSession(root) as states:
+            assert await states.get_list("s", "memory_messages") == []
+            await states.delete("s", "memory_messages")
+            assert await states.get("s", "memory") == {"facts": []}
+
+    async def test_who_looks_at_such_files_by_their_names_hides_nothing(self, root: Path) -> None:
+        write(root / "s/memory.json", '{"messages":[{"role":"user","name":"u","content":"hi"}]}')
+        write(root / "s/plan_notebook.json", '{"currentPlan":null}')
+        async with JsonSession(root) as states:
+            assert (await states.get_versioned("s", "plan_notebook")).version == 1
+            write(root / "s/plan_notebook.json", '{"currentPlan":{}}')
+            assert (await states.get_versioned("s", "plan_notebook")).version == 2
+            assert (await states.get_versioned("s", "memory")).version == 1
+            assert len(await states.get_list("s", "memory_messages")) == 1
+            assert await states.get("s", "planNotebook_state") == {"currentPlan": {}}
+            await states.save_if_version("s", "plan_notebook", {"mine": 1}, 2)
+            assert await states.get("s", "planNotebook_state") is None
+            await states.delete("s", "memory_messages")
+            assert await states.get("s", "memory") is None
+            assert sorted(file.name for file in (root / "s").iterdir()) == ["plan_notebook.json", "plan_notebook.ver"]
+
     async def test_a_damaged_memory_is_told(self, root: Path) -> None:
         write(root / "s/memory.json", '[{"role":"gh')
         async with JsonSession(root) as states:

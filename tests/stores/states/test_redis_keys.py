@@ -220,6 +220,15 @@ class TestKeysOf2x:
         assert await states.get(key, "x") == {"n": 1}
         assert await states.get_list(key, "x") == [{"n": 2}]
 
+    async def test_one_who_saves_the_value_of_both_is_not_told_of_the_list(
+        self, states: RedisAgentStateStore, java: Java, key: SessionKey
+    ) -> None:
+        java.save_list("x", [b'{"n":2}'], "1:2")
+        java.save("x", b'{"n":1}', versions=False)
+        assert await states.get_versioned(key, "x") == ({"n": 1}, 0)
+        assert await states.save_if_version(key, "x", {"n": 3}, 0) == 1
+        assert await states.get_versioned(key, "x") == ({"n": 3}, 1)
+
     async def test_a_delete_leaves_nothing(self, states: RedisAgentStateStore, java: Java, key: SessionKey) -> None:
         java.save("agent_state", b"{}")
         java.save("a:b", b"{}")

@@ -21,6 +21,7 @@ from leafward import (
 )
 from leafward.stores import MysqlAgentStateStore, MysqlSession, PostgresAgentStateStore, Slot
 from leafward.stores.servers import running
+from leafward.stores.servers.states import ServerStates
 from leafward.stores.states.store import StateStore
 from tests.stores.both_servers import KINDS, BehindAProxy, Kind, OnBothServers
 from tests.stores.proxy import Fault, Proxy
@@ -424,11 +425,57 @@ class TestATableThatJavaMade:
                     assert await states.get("s", name) == {"of": name}
                     assert await states.get_list("s", f"{name}s") == [{"of": name}]
 
-    async def test_that_cannot_keep_every_id_is_refused(self, url: str, table: str) -> None:
-        await self.ask(url, f"ALTER TABLE {table} CONVERT TO CHARACTER SET latin1 COLLATE latin1_swedish_ci")
+    @pytest.mark.parametrize("charset", ["latin1", "utf8mb3"])
+    async def test_that_cannot_keep_every_id_is_only_read(self, url: str, table: str, charset: str) -> None:
+        into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
+        await self.ask(
+            url,
+            f"ALTER TABLE {table} CONVERT TO CHARACTER SET {charset}",
+            f"""{into} ('alice:é', 'à', '{{"n":1}}'), ('alice:f', 'a', '{{}}')""",
+        )
         async with MysqlAgentStateStore(url, table) as states:
-            with pytest.raises(ConfigurationError, match="utf8mb4"):
-                await states.exists("s")
+            assert await states.list_session_keys("alice") == {SessionKey("é", "alice"), SessionKey("f", "alice")}
+            assert await states.get(SessionKey("é", "alice"), "à") == {"n": 1}
+            assert await states.get(SessionKey("é", "alice"), "a") is None
+            assert not await states.exists(SessionKey("e", "alice"))
+            for saving in (states.save("s", "a", {}), states.save_list("s", "a", [])):
+                with pytest.raises(ConfigurationError, match="utf8mb4"):
+                    await saving
+            await states.delete(SessionKey("é", "alice"))
+            assert await states.list_session_keys("alice") == {SessionKey("f", "alice")}
+
+    async def test_that_cannot_keep_every_id_does_not_keep_sessions_from_being_deleted(self, url: str) -> None:
+        prefix = "mb3_"
+        table = f"{prefix}agentscope_sessions"
+        into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
+        await KINDS["mysql"].ask(
+            url,
+            JAVAS_TABLE.format(table),
+            f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb3",
+            f"{into} ('__anon__:s', 'a', '{{}}'), ('__anon__:t', 'a', '{{}}')",
+        )
+        async with open_store(url, table_prefix=prefix) as store:
+            manager = SessionManager(store)
+            await manager.get_session("s").append_message(user("hi"))
+            assert await manager.delete("s")
+            assert await store.states.list_session_keys() == {SessionKey("t")}
+        await KINDS["mysql"].ask(url, f"DROP TABLE {table}")
+
+    async def test_tells_colons_from_what_it_takes_for_colons(self, url: str, table: str) -> None:
+        into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
+        await self.ask(url, f"{into} ('会话：1', 'a', '{{}}')")
+        async with MysqlAgentStateStore(url, table) as states:
+            assert await states.exists("会话：1")
+            assert await states.list_session_keys() == {SessionKey("会话：1")}
+
+    async def test_that_others_give_versions_has_them_for_who_only_reads(self, url: str, table: str) -> None:
+        async with MysqlAgentStateStore(url, table) as reader, MysqlAgentStateStore(url, table) as writer:
+            assert await reader.get_versioned("s", "a") == (None, 0)
+            await writer.save("s", "a", {"n": 1})
+            await writer.save("s", "a", {"n": 2})
+            assert await reader.get_versioned("s", "a") == ({"n": 2}, 2)
+            with pytest.raises(StateDecodeError):
+                await reader.get_list("s", "a")
 
     async def test_that_two_write_at_once_keeps_them_apart(self, url: str, table: str) -> None:
         async with MysqlAgentStateStore(url, table) as one, MysqlAgentStateStore(url, table) as other:
@@ -513,3 +560,29 @@ class TestAConnectionThatEnds(BehindAProxy):
         with pytest.raises(StaleState):
             await states.save_if_version("s", "a", {"n": 1}, 1)
         assert await states.get("s", "a") == {"n": 2}
+
+    @pytest.mark.parametrize("same", [True, False])
+    async def test_before_a_new_list_was_made_lets_nobody_elses_be_overwritten(
+        self, states: StateStore, kind: Kind, url: str, prefix: str, same: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = await states._table()
+        assert isinstance(table, ServerStates)
+        server = table._server
+        commit = server.commit
+        other = [{"of": "the migration" if same else "a user, meanwhile"}]
+
+        async def lose(connection: Any) -> None:
+            monkeypatch.setattr(server, "commit", commit)
+            server.abandon(connection)
+            async with made(kind, url, prefix) as others:
+                await others.save_list("s", "l", other)
+            raise ConnectionResetError
+
+        monkeypatch.setattr(server, "commit", lose)
+        migrating = table.put_list(Slot(None, "s"), "l", ['{"of":"the migration"}'], None, fresh=True)
+        if same:
+            await migrating
+        else:
+            with pytest.raises(OutcomeUnknown):
+                await migrating
+        assert await states.get_list("s", "l") == other

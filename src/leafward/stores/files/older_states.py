@@ -44,18 +44,22 @@ def list_file(tree: StateTree, slot: Slot, place: Parts, name: str) -> tuple[Par
         raise _undecoded(tree, slot, name, parts, error) from error
 
 
-def other_files(tree: StateTree, place: Parts, name: str) -> list[Parts]:
-    """Return the other files that may hold a state, whatever is in them."""
+def other_files(tree: StateTree, slot: Slot, place: Parts, name: str) -> list[Parts]:
+    """Return the other files of a state, also if it cannot be read."""
     parts = _other_file(tree, place, NAMES.get(name))
-    return [] if parts is None else [parts]
+    try:
+        of_another = name in _LISTS and list_file(tree, slot, place, name) is None
+    except StateDecodeError:
+        of_another = False
+    return [] if parts is None or of_another else [parts, files_of(place, NAMES[name]).version]
 
 
 def _other_file(tree: StateTree, place: Parts, stem: str | None) -> Parts | None:
+    """Return the file that documents give a state, unless it is of a state that has this name with us."""
     if stem is None:
         return None
     files = files_of(place, stem)
-    # One with a version is a state of that name, which we saved.
-    return files.value if tree.has(files.value) and not tree.has(files.version) else None
+    return files.value if tree.has(files.value) and not tree.is_ours(files) else None
 
 
 def session_file(tree: StateTree, slot: Slot) -> Parts | None:

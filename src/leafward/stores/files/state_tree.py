@@ -16,7 +16,8 @@ from leafward.stores.files.state_names import NameFiles
 from leafward.stores.files.writing import named, write_all
 from leafward.stores.states.table import FILLED
 
-_VERSION = re.compile(rb"([1-9][0-9]{0,18}) ([0-9a-f]{64})\n")
+_VERSION = re.compile(rb"([1-9][0-9]{0,18}) ([0-9a-f]{64})( found)?\n")
+_FOUND = b" found\n"
 
 
 class StateTree(Changes):
@@ -50,8 +51,13 @@ class StateTree(Changes):
         """Return the same, noted."""
         version, noted = self._version(files, data)
         if not noted:
-            self.replace({files.version: version_text(version, data)})
+            self.replace({files.version: version_text(version, data, found=not self.is_ours(files))})
         return version
+
+    def is_ours(self, files: NameFiles) -> bool:
+        """Tell whether a value was ever saved under its name by us, and not only found there."""
+        noted = self.read(files.version)
+        return noted is not None and not noted.endswith(_FOUND)
 
     def _version(self, files: NameFiles, data: bytes) -> tuple[int, bool]:
         noted = _VERSION.fullmatch(self.read(files.version) or b"")
@@ -110,5 +116,6 @@ class StateTree(Changes):
             raise OutcomeUnknown(shown) from error
 
 
-def version_text(version: int, data: bytes) -> bytes:
-    return f"{version} {sha256(data).hexdigest()}\n".encode()
+def version_text(version: int, data: bytes, *, found: bool = False) -> bytes:
+    """Return what is noted of a value that we save, or one that we found."""
+    return f"{version} {sha256(data).hexdigest()}".encode() + (_FOUND if found else b"\n")

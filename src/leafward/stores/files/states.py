@@ -198,7 +198,7 @@ class StateFiles:
             return sorted(ours)
         of_name: set[Parts] = {*files_of(place, name)}
         if self._knows_older_names(slot):
-            of_name |= {*older.other_files(self._tree, place, name)}
+            of_name |= {*older.other_files(self._tree, slot, place, name)}
         is_last = not any(names.is_state(parts[-1]) for parts in ours - of_name)
         return sorted(ours & (of_name | {(*place, names.IDS)} if is_last else of_name))
 

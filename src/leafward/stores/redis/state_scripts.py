@@ -82,9 +82,9 @@ local version = 0
 -- Java of before there were versions leaves them behind when it deletes what they counted.
 if redis.call('EXISTS', value) == 1 then version = tonumber(redis.call('GET', ver) or '') or 0 end
 if expected ~= '' and exactly(version) ~= expected then return -2 end
--- Nor is there nothing where there is a list.
+-- Nor is there nothing where there is a list; Java may have both.
 local listed = redis.call('EXISTS', list) == 1 or redis.call('SISMEMBER', set, name .. ':list') == 1
-if expected ~= '' and version == 0 and listed then return -2 end
+if expected ~= '' and listed and redis.call('EXISTS', value) == 0 then return -2 end
 local new = done(exactly(version + 1))
 redis.call('SET', value, text)
 redis.call('SET', ver, new)

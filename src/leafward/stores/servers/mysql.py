@@ -229,14 +229,13 @@ class MysqlServer(Server):
         await self._migrate(connection)
         await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=self._collation)
 
-    async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
+    def check_saving(self, collations: set[str]) -> None:
         other = {name for name in collations if not name.startswith("utf8mb4")}
         if other:
             raise ConfigurationError(
                 f"the table of states on {self.where} has the collation {other.pop()}, which cannot keep every id: "
                 "convert it to utf8mb4"
             )
-        return collations
 
     async def _migrate(self, connection: Any) -> None:
         lock = f"leafward {self._prefix}"

@@ -199,6 +199,9 @@ class Server(ABC):
         """Return those collations of a table by which it may take one id for another."""
         return collations
 
+    def check_saving(self, collations: set[str]) -> None:  # noqa: B027  (most can)
+        """Raise `ConfigurationError` unless a table with these collations can keep every id."""
+
     @abstractmethod
     async def close(self) -> None: ...
 

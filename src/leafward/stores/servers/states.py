@@ -35,18 +35,25 @@ class ServerStates(SqlStates):
         self._known = False
         self._versions = False
         """Whether the table has versions, as far as is known."""
+        self._collations: set[str] = set()
         self._looking = asyncio.Lock()
 
     async def _ready(self, *, saving: bool = False) -> StateRows:
-        if not self._known or (saving and not self._versions):
+        if not self._versions:
             async with self._looking:
-                if not self._known:
-                    folds = await self._runner.use(self._prepare)
-                    self._rows, self._known = StateRows(self._layout, folds=folds, versions=self._versions), True
-                if saving and not self._versions:
-                    await self._runner.use(self._add_versions)
-                    self._rows, self._versions = self._rows.with_versions(), True
+                await self._look(saving=saving)
+        if saving:
+            self._server.check_saving(self._collations)
         return self._rows
+
+    async def _look(self, *, saving: bool) -> None:
+        # Until there are versions, each time: whoever saves next adds them.
+        folds = await self._runner.use(self._prepare)
+        if saving and not self._versions:
+            self._server.check_saving(self._collations)
+            await self._runner.use(self._add_versions)
+            self._versions = True
+        self._rows, self._known = StateRows(self._layout, folds=folds, versions=self._versions), True
 
     async def forget(self, slot: Slot) -> bool:
         # Whoever deletes a session need not have a table of states, nor get one.
@@ -73,8 +80,9 @@ class ServerStates(SqlStates):
         if not columns.keys() >= NEEDED:
             raise self._refused(table, columns.keys() >= OLD)
         self._versions = "version" in columns
-        collations = {columns["session_id"], columns["state_key"]}
-        return not self._server.dialect.bytewise.issuperset(await self._server.odd_collations(connection, collations))
+        self._collations = {columns["session_id"], columns["state_key"]}
+        odd = await self._server.odd_collations(connection, self._collations)
+        return not self._server.dialect.bytewise.issuperset(odd)
 
     async def _columns(self, connection: Any) -> dict[str, str]:
         """Return the names of the table's columns, with their collations."""

@@ -198,8 +198,6 @@ _SPELLINGS = {
     "{states}": "{p}state",
     "{touch}": "",
     "{hold}": "",
-    "{share}": "",
-    "{next_version}": "version + 1",
     "{name_lock}": "length(?)",
     "{bytewise}": "",
 }

@@ -59,7 +59,7 @@ class SqlStates:
         self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
     ) -> None:
         rows = await self._ready(saving=True)
-        await self._runner.change(lambda again: rows.put_list(slot, name, texts, fresh=fresh and not again), fence)
+        await self._runner.change(lambda again: rows.put_list(slot, name, texts, fresh=fresh, again=again), fence)
 
     async def exists(self, slot: Slot) -> bool:
         rows = await self._ready()

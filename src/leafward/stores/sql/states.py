@@ -47,11 +47,13 @@ LOCK_NAME = "SELECT {name_lock}"
 _CUT = "DELETE FROM {states} WHERE session_id = ? AND state_key = ? AND item_index >= ?"
 _HOLD_SLOT = "SELECT 1 FROM {states} WHERE session_id = ? AND item_index = 0{hold}"
 _DROP = "DELETE FROM {states} WHERE session_id = ?"
-_EXACTLY = " AND CAST(session_id AS BINARY) = CAST(? AS BINARY)"
-_EXACT_KEY = " AND CAST(state_key AS BINARY) = CAST(? AS BINARY)"
+_AS_SPELLED = "CAST(CONVERT({column} USING utf8mb4) AS BINARY)"
+"""The bytes of a name, in a table that folds names, whatever its character set."""
+_EXACTLY = f" AND {_AS_SPELLED} = CAST(? AS BINARY)".replace("{column}", "session_id")
+_EXACT_KEY = f" AND {_AS_SPELLED} = CAST(? AS BINARY)".replace("{column}", "state_key")
 _HAS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ? AND state_key <> ?"
 _SESSIONS = "SELECT DISTINCT {session_id} FROM {states} WHERE state_key NOT IN (?, ?)"
-_UNLIKE = " AND session_id NOT LIKE ?"
+_UNLIKE = " AND {session_id}{bytewise} NOT LIKE ?"
 _KEPT_IDS = "SELECT {session_id}, state_data FROM {states} WHERE state_key = ?"
 _BETWEEN = " AND {session_id}{bytewise} >= ? AND {session_id}{bytewise} < ?"
 _SPELLINGS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ?"
@@ -106,10 +108,6 @@ class StateRows:
         self._layout: Layout = layout
         self._folds = folds
         self._versions = versions
-
-    def with_versions(self) -> StateRows:
-        """Return these, now that the table has versions."""
-        return StateRows(self._layout, folds=self._folds)
 
     # Names.
 
@@ -276,10 +274,15 @@ class StateRows:
             )
         return statement + _GIVE_VERSION, given
 
-    def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool) -> Operation[None]:
+    def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool, again: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)
         if fresh and held is not None:
-            raise StaleState(*slot, name, 0)
+            if not again:
+                raise StaleState(*slot, name, 0)
+            found = yield _ITEMS, (held.place, held.key)
+            if held.is_list and [text for _, text in found] == [*texts]:
+                return
+            raise OutcomeUnknown("a state", unanswered=True)
         mark = FILLED if texts else EMPTY
         common = 0
         if held is not None and held.is_list:
@@ -358,5 +361,5 @@ def _begins(prefix: str) -> tuple[str, str]:
 def _spell(statement: str, folds: bool) -> str:
     """Have names compared as they are spelled, also by a table that folds them."""
     for column in ("session_id", "state_key"):
-        statement = statement.replace(f"{{{column}}}", f"CAST({column} AS BINARY)" if folds else column)
+        statement = statement.replace(f"{{{column}}}", _AS_SPELLED.format(column=column) if folds else column)
     return statement
