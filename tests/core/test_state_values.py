@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, Json, SecretStr, computed_field
+from pydantic import BaseModel, ConfigDict, Field, Json, PrivateAttr, SecretStr, computed_field
 
 from leafward.core.agent_state import AgentState
 from leafward.core.message import Message
@@ -191,3 +191,27 @@ def test_deep_nesting_is_told() -> None:
         write_value(deep)
     with pytest.raises(ValueError):
         read_value('{"d":' * 100_000 + "1" + "}" * 100_000, dict)
+
+
+class Cached(BaseModel):
+    n: int = 1
+    api_key: str = Field(default="", exclude=True)
+    inner: list[Cached] = []
+    _cache: dict[str, int] = PrivateAttr(default_factory=dict[str, int])
+
+
+def test_what_a_model_says_is_no_part_of_it_is_left_out() -> None:
+    model = Cached(n=2, api_key="k", inner=[Cached(n=3, api_key="k")])
+    model._cache["x"] = model.inner[0]._cache["x"] = 1
+    text = write_value(model)
+    assert json.loads(text) == {"n": 2, "inner": [{"n": 3, "inner": []}]}
+    assert read_value(text, Cached) == Cached(n=2, inner=[Cached(n=3)])
+
+
+def test_half_a_surrogate_pair_in_a_model_is_replaced() -> None:
+    class Said(BaseModel):
+        text: str
+        all: list[tuple[str, int]]
+
+    found = read_value(write_value(Said(text="a\ud800b", all=[("\udfff", 2**70)])), Said)
+    assert found == Said(text="a\ufffdb", all=[("\ufffd", 2**70)])

@@ -330,14 +330,56 @@ async def test_components_of_a_class_and_in_slots_are_saved_and_properties_let_b
     assert Shared.counter.count == 5
 
 
-async def test_of_components_that_cannot_be_saved_together_none_is(states: AgentStateStore) -> None:
-    class Two(StateModule):
-        def __init__(self) -> None:
-            self.first, self.second = InMemoryMemory(), InMemoryMemory()
+async def test_a_component_sees_what_it_saved_and_may_save_it_again(states: AgentStateStore) -> None:
+    class Flushing(StateModule):
+        items: list[dict[str, Any]]
 
-    with pytest.raises(ConfigurationError):
-        await Two().save_to(states, "s")
-    assert not await states.exists("s")
+        async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
+            await states.save_list(key, "items", self.items)
+            self.items.clear()
+            value = {"of": "a"}
+            await states.save(key, "a", value)
+            value["of"] = "b"
+            await states.save(key, "b", value)
+            await states.save(key, "gone", {})
+            await states.delete(key, "gone")
+            await states.save(key, "again", {"n": len(await states.get_list(key, "items"))})
+            await states.save(key, "again", {"n": 2})
+
+    one = Flushing()
+    one.items = [{"n": 1}]
+    await one.save_to(states, "s")
+    assert await states.get_list("s", "items") == [{"n": 1}]
+    found = [await states.get("s", name) for name in ("a", "b", "gone", "again")]
+    assert found == [{"of": "a"}, {"of": "b"}, None, {"n": 2}]
+
+
+async def test_a_component_may_save_while_it_is_loaded(states: AgentStateStore) -> None:
+    class Upgraded(StateModule):
+        async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
+            old = await states.get(key, "old")
+            if old is not None:
+                await states.save(key, "new", {"v": old["v"] + 1})
+                await states.delete(key, "old")
+
+    await states.save("s", "old", {"v": 1})
+    await Upgraded().load_from(states, "s")
+    assert [await states.get("s", name) for name in ("old", "new")] == [None, {"v": 2}]
+
+
+async def test_a_component_in_place_of_that_of_a_class_is_the_one(states: AgentStateStore) -> None:
+    class Base(StateModule):
+        memory = InMemoryMemory()
+
+    class Own(Base):
+        def __init__(self) -> None:
+            self.memory = InMemoryMemory()
+
+    one, other = Own(), Own()
+    one.memory.add_message(user("hi"))
+    await one.save_to(states, "s")
+    await other.load_from(states, "s")
+    assert (len(other.memory), len(Base.memory)) == (1, 0)
 
 
 async def test_names_that_layouts_use_are_refused_at_once() -> None:

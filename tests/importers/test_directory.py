@@ -330,6 +330,16 @@ class TestADryRun:
         assert report.written > 0
         assert path.read_bytes() == before
 
+    async def test_into_what_is_no_database(self, source: Path, tmp_path: Path) -> None:
+        path = tmp_path / "notes.txt"
+        path.write_text("no database, but long enough to be taken for one " * 100)
+        with pytest.raises(StoreError, match=r"notes\.txt"):
+            await migrate(source, f"sqlite:///{path}", dry_run=True)
+
+    async def test_into_a_layout_that_a_store_has_not(self, source: Path, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match=r"2\.x only"):
+            await migrate(source, f"file://{tmp_path}", layout="1.x", dry_run=True)
+
     async def test_into_a_directory_of_a_store(self, source: Path, tmp_path: Path) -> None:
         path = tmp_path / "target"
         path.mkdir(mode=0o700)
@@ -358,6 +368,9 @@ class TestADryRun:
         report = await migrate(source, postgres_url, dry_run=True)
         assert report.written > 0
         assert await ask(postgres_url, columns) == before
+        await ask(postgres_url, f"ALTER TABLE {table} DROP COLUMN item_index")
+        with pytest.raises(ConfigurationError, match=r"leafward migrate|somebody else"):
+            await migrate(source, postgres_url, dry_run=True)
 
 
 async def test_a_name_that_a_users_own_store_holds_as_the_other_kind_is_kept(source: Path) -> None:

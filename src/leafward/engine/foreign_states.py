@@ -41,17 +41,20 @@ def states_of(store: object) -> AgentStateStore:
     return ForeignStates(store)
 
 
-_turns: weakref.WeakKeyDictionary[Any, Turns] = weakref.WeakKeyDictionary()
-_turns_by_id: dict[int, tuple[object, Turns]] = {}
-"""Of stores that cannot be referred to weakly, which are then kept."""
+_turns: dict[int, tuple[object, Turns]] = {}
+"""Of each store, by its id, and with it or a finalizer, so that no other is taken for it."""
 
 
 def _turns_of(store: object) -> Turns:
     """Return the turns that all who use a store share."""
-    try:
-        return _turns.setdefault(store, Turns())
-    except TypeError:
-        return _turns_by_id.setdefault(id(store), (store, Turns()))[1]
+    known = id(store)
+    if known not in _turns:
+        try:
+            _turns[known] = weakref.finalize(store, _turns.pop, known, None), Turns()
+        except TypeError:
+            # One that cannot be referred to weakly is kept.
+            _turns[known] = store, Turns()
+    return _turns[known][1]
 
 
 class ForeignStates(AgentStateStore):

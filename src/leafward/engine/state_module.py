@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 from types import MemberDescriptorType
 from typing import Any
 
@@ -24,12 +25,9 @@ class StateModule:
         """Save this component in a store, an open one or one of states, under a session's key.
 
         Raises:
-            ConfigurationError: two components would save under one name.
+            ConfigurationError: two components save under one name, the second in vain.
         """
-        states = _Once(states_of(store))
-        states.is_new(self)
-        await self.save_state(states, key_of(key))
-        await states.write()
+        await self.save_state(_Shared(states_of(store), self), key_of(key))
 
     async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Restore what was saved.
@@ -44,67 +42,72 @@ class StateModule:
 
     async def load_if_exists(self, store: Store | AgentStateStore, key: AnyKey) -> bool:
         """Restore what was saved, and tell whether anything was."""
-        states, found = _Once(states_of(store)), key_of(key)
+        states, found = states_of(store), key_of(key)
         if not await states.exists(found):
             return False
-        states.is_new(self)
-        await self.load_state(states, found)
+        await self.load_state(_Shared(states, self), found)
         return True
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Save what this component consists of, under names of its own."""
-        for module in self._modules(states):
-            await module.save_state(states, key)
+        for module, its_states in self._modules(states):
+            await module.save_state(its_states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Restore it; what was never saved is as in a new component."""
-        for module in self._modules(states):
-            await module.load_state(states, key)
+        for module, its_states in self._modules(states):
+            await module.load_state(its_states, key)
 
-    def _modules(self, states: AgentStateStore) -> Iterator[StateModule]:
-        """Yield the attributes that are components, each once, also if others refer to it."""
-        values = [*getattr(self, "__dict__", {}).values()]
-        for kind in type(self).__mro__:
-            # Slots, and what all objects of a class share; properties are nobody's to call.
-            for name, value in vars(kind).items():
-                values.append(getattr(self, name, None) if isinstance(value, MemberDescriptorType) else value)
-        for value in values:
-            if isinstance(value, StateModule) and (not isinstance(states, _Once) or states.is_new(value)):
-                yield value
+    def _modules(self, states: AgentStateStore) -> Iterator[tuple[StateModule, AgentStateStore]]:
+        """Yield the attributes that are components, each once, also if others refer to it, and the states for each."""
+        for value in _attributes(self).values():
+            if isinstance(value, StateModule):
+                its_states = states.of(value) if isinstance(states, _Shared) else states
+                if its_states is not None:
+                    yield value, its_states
 
 
-class _Once(AgentStateStore):
-    """Lets each name be saved once: a second component under it would undo the first. Knows who was seen to."""
+def _attributes(of: object) -> dict[str, object]:
+    """Return an object's attributes, in slots or not, and those it shares with all of its class."""
+    found = dict(getattr(of, "__dict__", {}))
+    for kind in type(of).__mro__:
+        for name, value in vars(kind).items():
+            if name not in found:
+                # Properties are nobody's to call.
+                found[name] = getattr(of, name, None) if isinstance(value, MemberDescriptorType) else value
+    return found
 
-    def __init__(self, states: AgentStateStore) -> None:
+
+class _Shared(AgentStateStore):
+    """The states for one of several components, which are not to undo what another saved."""
+
+    def __init__(self, states: AgentStateStore, module: StateModule) -> None:
         self._states = states
-        self._saved: set[str] = set()
-        self._seen: dict[int, StateModule] = {}
-        self._saves: list[Callable[[], Awaitable[None]]] = []
+        self._module = module
+        self._savers: dict[str, StateModule] = {}
+        """Who saved under a name."""
+        self._seen = {id(module): module}
 
-    def is_new(self, module: StateModule) -> bool:
-        """Tell whether a component is met for the first time."""
-        known = id(module) in self._seen
+    def of(self, module: StateModule) -> _Shared | None:
+        """Return those for another component, unless it has been seen to."""
+        if id(module) in self._seen:
+            return None
         self._seen[id(module)] = module
-        return not known
+        other = copy(self)
+        other._module = module
+        return other
 
     def _note(self, name: str) -> None:
-        if name in self._saved:
+        if self._savers.setdefault(name, self._module) is not self._module:
             raise ConfigurationError(f"two components save under the name {name!r}: give one of them another")
-        self._saved.add(name)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         self._note(name)
-        self._saves.append(lambda: self._states.save(key, name, value))
+        await self._states.save(key, name, value)
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
         self._note(name)
-        self._saves.append(lambda: self._states.save_list(key, name, values))
-
-    async def write(self) -> None:
-        """Save what was to be saved, now that it is known to be sound."""
-        for save in self._saves:
-            await save()
+        await self._states.save_list(key, name, values)
 
     async def get(self, key: AnyKey, name: str, type: type[Any] = dict) -> Any:
         return await self._states.get(key, name, type)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from tempfile import TemporaryDirectory
 
-from leafward.core.errors import ConfigurationError, StateDecodeError
+from leafward.core.errors import StateDecodeError
 from leafward.core.session_key import SessionKey
 from leafward.importers.sources import Named, directory_of, scheme_of, text_of
 from leafward.importers.targets import (
@@ -116,10 +116,4 @@ async def _in_schema(url: str, layout: Layout, closing: AsyncExitStack) -> Holdi
     from leafward.stores.servers.own_states import PostgresAgentStateStore
 
     states = await closing.enter_async_context(PostgresAgentStateStore(url, layout=layout, create=False))
-    opened = await states.opened()
-    try:
-        await opened.table.exists(Slot(None, "nobody"))
-    except ConfigurationError:
-        # There is no table.
-        return _Nothing()
-    return Ours(states)
+    return Ours(states) if await states.is_made() else _Nothing()

@@ -59,6 +59,10 @@ class ServerStates(SqlStates):
         # Whoever deletes a session need not have a table of states, nor get one.
         return (self._known or await self._runner.use(self._is_there)) and await super().forget(slot)
 
+    async def is_made(self) -> bool:
+        """Tell whether there is a table of this name, whosever."""
+        return bool(await self._runner.use(self._columns))
+
     async def _is_there(self, connection: Any) -> bool:
         return (await self._columns(connection)).keys() >= NEEDED
 

@@ -62,4 +62,13 @@ def copy_file(path: str, target: str) -> None:
         StoreError: it cannot be read, or the copy not be written.
     """
     database = Database(os.path.realpath(path), "process", "")
+    guarded(database, lambda: _read(database))
     copy_database(database, Path(target))
+
+
+def _read(database: Database) -> None:
+    connection = database.connect()
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    finally:
+        connection.close()

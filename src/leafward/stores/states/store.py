@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Self, cast, overload
@@ -18,7 +18,7 @@ from leafward.stores.states.table import StateTable, check_name
 
 _LAST_VERSION = 2**63 - 1
 _MANY = 1_000
-"""Items that take a few milliseconds to write or read."""
+"""Items that take a few milliseconds to read."""
 
 
 class StateStore(VersionedStateStore, ABC):
@@ -80,7 +80,8 @@ class StateStore(VersionedStateStore, ABC):
         slot = self._writable(_slot(key, name))
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"save_list() takes a list of states, not a {type(values).__name__}")
-        texts = await _worked(len(values), _values().write_items, list(values))
+        # Here and now, whatever it takes: what the items are later is not what was to be saved.
+        texts = _values().write_items(values)
         await (await self._table()).put_list(slot, name, texts, self._fence)
 
     @overload
@@ -91,7 +92,9 @@ class StateStore(VersionedStateStore, ABC):
         slot = _slot(key, name)
         texts = await (await self._table()).get_list(slot, name)
         try:
-            return await _worked(len(texts), _values().read_items, texts, type)
+            read = _values().read_items
+            # Others would wait for many.
+            return await asyncio.to_thread(read, texts, type) if len(texts) > _MANY else read(texts, type)
         except ValueError as error:
             raise StateDecodeError(*slot, name, str(error)) from error
 
@@ -155,11 +158,6 @@ class OpenStates(StateStore):
 
     async def close(self) -> None:
         """Do nothing: the store that these are of is closed by itself."""
-
-
-async def _worked(size: int, work: Callable[..., list[Any]], *given: object) -> list[Any]:
-    """Do work on so many items; on a thread if others would wait for it."""
-    return await asyncio.to_thread(work, *given) if size > _MANY else work(*given)
 
 
 def _values() -> ModuleType:
