@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -149,6 +150,17 @@ class DeletionContract(Settling):
         assert await store.states.get(key, "agent_state") == {"n": 1}
         assert await _end(other, how, "s") is True
         assert not await store.states.exists(key)
+
+    @pytest.mark.parametrize("how", ["delete", "erase"])
+    async def test_agents_that_end_a_session_at_once_leave_no_states(self, store: Store, how: str) -> None:
+        managers = [SessionManager(store, user_id="alice", agent_id=agent) for agent in ("one", "other", "third")]
+        for number in range(4):
+            id = f"s{number}"
+            for manager in managers:
+                await manager.get_session(id).append_message(user("hi"))
+            await store.states.save(SessionKey(id, "alice"), "agent_state", {"n": 1})
+            assert await asyncio.gather(*(_end(manager, how, id) for manager in managers)) == [True] * 3
+            assert not await store.states.exists(SessionKey(id, "alice"))
 
     async def test_states_without_a_session_are_erased_as_well(self, store: Store) -> None:
         await store.states.save("only", "agent_state", {"n": 1})

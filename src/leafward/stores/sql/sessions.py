@@ -43,20 +43,29 @@ class SqlRegistry:
 
     async def delete(self, scope: Scope) -> bool:
         # The states first: a session whose deletion was cut short can be seen, and be deleted again.
-        await self._forget_states(scope)
-        return await self._runner.write(commands.Remove(scope)) is not None
+        shared = await self._runner.is_shared(scope)
+        if not shared:
+            await self._forget_states(scope)
+        removed = await self._runner.write(commands.Remove(scope)) is not None
+        if shared and not await self._runner.is_shared(scope):
+            # Who had it too has deleted it meanwhile, and left the states to us.
+            await self._forget_states(scope)
+        return removed
 
     async def erase(self, scope: Scope) -> ErasureReport:
-        forgotten = await self._forget_states(scope)
+        shared = await self._runner.is_shared(scope)
+        forgotten = False if shared else await self._forget_states(scope)
         report = await self._runner.erase(scope, scrub=forgotten)
+        if shared and not await self._runner.is_shared(scope):
+            forgotten = await self._forget_states(scope)
+            if forgotten:
+                await self._runner.erase(scope, scrub=True)
         if forgotten and not report.erased:
             return ErasureReport(scope.session_id, True, [*report.not_reached, *COPIES])
         return report
 
     async def _forget_states(self, scope: Scope) -> bool:
-        """Remove the states of a session that no other agent has, and tell whether there were any."""
-        if await self._runner.is_shared(scope):
-            return False
+        """Remove the states of a session, and tell whether there were any."""
         return await self._states.forget(Slot(scope.owner.user_id, scope.session_id))
 
     async def fork(self, scope: Scope, at_message_id: str, target: Scope, name: str) -> SessionInfo:
