@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, Json, PrivateAttr, SecretStr, computed_field
+from pydantic import BaseModel, ConfigDict, Field, Json, PrivateAttr, SecretStr, computed_field, field_serializer
 
 from leafward.core.agent_state import AgentState
 from leafward.core.message import Message
@@ -215,3 +215,61 @@ def test_half_a_surrogate_pair_in_a_model_is_replaced() -> None:
 
     found = read_value(write_value(Said(text="a\ud800b", all=[("\udfff", 2**70)])), Said)
     assert found == Said(text="a\ufffdb", all=[("\ufffd", 2**70)])
+
+
+class Tool(BaseModel):
+    name: str
+
+
+class Search(Tool):
+    url: str
+
+
+class Kit(BaseModel):
+    tools: list[Tool] = []
+    any: Any = None
+
+
+@dataclass
+class Place:
+    name: str
+
+
+@dataclass
+class Town(Place):
+    people: int
+
+
+class Tour(BaseModel):
+    place: Place
+
+
+class Rounded(BaseModel):
+    at: datetime
+
+    @field_serializer("at")
+    def to_day(self, at: datetime) -> str:
+        return at.date().isoformat()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Kit(tools=[Search(name="s", url="u")]),
+        Kit(any=Tool(name="t")),
+        Kit(any={"deep": [Tool(name="t")]}),
+        Tour(place=Town("Hangzhou", 12)),
+        Rounded(at=datetime(2026, 11, 16, 19, 30, tzinfo=UTC)),
+    ],
+)
+def test_a_model_that_would_lose_something_is_refused(model: BaseModel) -> None:
+    with pytest.raises(ValueError, match="comes back"):
+        write_value(model)
+
+
+def test_a_model_that_writes_infinity_in_its_own_way_is_kept() -> None:
+    class Bound(BaseModel):
+        model_config = ConfigDict(ser_json_inf_nan="strings")
+        most: float
+
+    assert read_value(write_value(Bound(most=float("inf"))), Bound) == Bound(most=float("inf"))

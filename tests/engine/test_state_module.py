@@ -260,8 +260,14 @@ async def test_two_components_of_one_name_are_refused(states: AgentStateStore) -
         def __init__(self) -> None:
             self.first, self.second = InMemoryMemory(), InMemoryMemory()
 
-    with pytest.raises(ConfigurationError, match="memory_messages"):
-        await Two().save_to(states, "s")
+    class ByHand(Two):
+        async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
+            await self.first.save_state(states, key)
+            await self.second.save_state(states, key)
+
+    for kind in (Two, ByHand):
+        with pytest.raises(ConfigurationError, match="memory_messages"):
+            await kind().save_to(states, "s")
 
     class Apart(StateModule):
         def __init__(self) -> None:
@@ -330,7 +336,7 @@ async def test_components_of_a_class_and_in_slots_are_saved_and_properties_let_b
     assert Shared.counter.count == 5
 
 
-async def test_a_component_sees_what_it_saved_and_may_save_it_again(states: AgentStateStore) -> None:
+async def test_what_a_component_saves_is_saved_at_once(states: AgentStateStore) -> None:
     class Flushing(StateModule):
         items: list[dict[str, Any]]
 
@@ -343,15 +349,14 @@ async def test_a_component_sees_what_it_saved_and_may_save_it_again(states: Agen
             await states.save(key, "b", value)
             await states.save(key, "gone", {})
             await states.delete(key, "gone")
-            await states.save(key, "again", {"n": len(await states.get_list(key, "items"))})
-            await states.save(key, "again", {"n": 2})
+            await states.save(key, "gone", {"n": len(await states.get_list(key, "items"))})
 
     one = Flushing()
     one.items = [{"n": 1}]
     await one.save_to(states, "s")
     assert await states.get_list("s", "items") == [{"n": 1}]
-    found = [await states.get("s", name) for name in ("a", "b", "gone", "again")]
-    assert found == [{"of": "a"}, {"of": "b"}, None, {"n": 2}]
+    found = [await states.get("s", name) for name in ("a", "b", "gone")]
+    assert found == [{"of": "a"}, {"of": "b"}, {"n": 1}]
 
 
 async def test_a_component_may_save_while_it_is_loaded(states: AgentStateStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -74,3 +75,23 @@ def test_one_who_closed_without_leaving_holds_nobody_up(path: str, others: Threa
             return "done"
 
     assert others.submit(write).result(PATIENCE_S) == "done"
+
+
+def test_one_that_could_not_be_opened_again_has_nothing_to_close(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = WriterLock(path)
+    lock.close()
+    opened = os.open
+
+    def fail(name: str, *arguments: int) -> int:
+        if name.endswith("-next"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(name, *arguments)
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="Too many"):
+        lock.__init__(path)
+    monkeypatch.undo()
+    free = opened(path, os.O_RDWR)
+    lock.close()
+    os.fstat(free)
+    os.close(free)

@@ -21,7 +21,9 @@ T = TypeVar("T")
 class _Model(Protocol):
     """A model of pydantic's, or one that does as those do."""
 
-    def model_dump(self, *, mode: str = ..., by_alias: bool = ..., round_trip: bool) -> dict[str, Any]: ...
+    def model_dump(self, *, mode: str, by_alias: bool, round_trip: bool) -> dict[str, Any]: ...
+
+    def model_dump_json(self, *, by_alias: bool, round_trip: bool) -> str: ...
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Any: ...
@@ -39,9 +41,13 @@ def write_value(value: object) -> str:
         return value.to_json()
     try:
         plain = _plain(value)
-        return _exactly(plain) or encode_text(Plain("a state", any_integers=True).copy(plain))
+        return _exactly(plain) or encode_text(_copied(plain))
     except TypeError as error:
         raise ValueError(f"a state cannot be written as JSON: {error}") from error
+
+
+def _copied(value: object) -> object:
+    return Plain("a state", any_integers=True).copy(value)
 
 
 def _exactly(value: object) -> str | None:
@@ -91,36 +97,49 @@ def _plain(value: object) -> object:
             )
 
 
-def _from_model(model: _Model) -> dict[str, Any]:
-    """Return what a model consists of, from which it comes back as it is but for what it says is not part of it."""
+def _from_model(model: _Model) -> object:
+    """Return what a model consists of, from which it comes back as it is, but for what it says is no part of it."""
     problem = "it comes back as something else"
     for by_alias in (True, False):
-        dumped = model.model_dump(mode="json", by_alias=by_alias, round_trip=True)
-        plain = Plain("a state", any_integers=True).copy(dumped)
+        plain = _dumped(model, by_alias)
         try:
-            again = type(model).model_validate_json(encode(plain))
+            if _are_alike(model, type(model).model_validate_json(encode(plain))):
+                return plain
         except ValueError as error:
             problem = _in_a_sentence(error)
-        else:
-            # Not by their JSON, in which secrets are all alike.
-            if _are_alike(model.model_dump(round_trip=True), again.model_dump(round_trip=True)):
-                return plain
     raise ValueError(f"a {type(model).__name__} cannot be read again from its JSON: {problem}")
 
 
-def _are_alike(one: object, other: object) -> bool:
-    """Tell whether two values are the same, but for text that had to be mended."""
+def _dumped(model: _Model, by_alias: bool) -> object:
+    try:
+        return decode(model.model_dump_json(by_alias=by_alias, round_trip=True))
+    except ValueError:
+        # Half a surrogate pair, say.
+        return _copied(model.model_dump(mode="json", by_alias=by_alias, round_trip=True))
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same, but for text that had to be mended, and what models leave out."""
     match one, other:
         case str(), str():
             return one == other or Plain().text(one) == other
         case dict(), dict():
-            keys, others = cast(dict[object, object], one), cast(dict[object, object], other)
-            return keys.keys() == others.keys() and all(_are_alike(keys[key], others[key]) for key in keys)
+            some, others = cast(dict[object, object], one), cast(dict[object, object], other)
+            return some.keys() == others.keys() and all(_are_alike(some[key], others[key]) for key in some)
         case (list(), list()) | (tuple(), tuple()):
-            items, others = cast(Sequence[object], one), cast(Sequence[object], other)
-            return len(items) == len(others) and all(map(_are_alike, items, others))
+            items, more = cast(Sequence[object], one), cast(Sequence[object], other)
+            return len(items) == len(more) and all(map(_are_alike, items, more))
+        case _Model(), _Model():
+            return type(one) is type(other) and _are_alike(_parts(one), _parts(other))
         case _:
             return one == other
+
+
+def _parts(model: Any) -> dict[str, object]:
+    kind: Any = cast(object, type(model))
+    fields: dict[str, Any] = kind.model_fields
+    parts: dict[str, object] = {name: getattr(model, name) for name in fields if not fields[name].exclude}
+    return parts | (model.model_extra or {})
 
 
 def _in_a_sentence(error: ValueError) -> str:

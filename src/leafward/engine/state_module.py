@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from types import MemberDescriptorType
 from typing import Any
 
@@ -27,7 +26,7 @@ class StateModule:
         Raises:
             ConfigurationError: two components save under one name, the second in vain.
         """
-        await self.save_state(_Shared(states_of(store), self), key_of(key))
+        await self.save_state(_Once(states_of(store), self), key_of(key))
 
     async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Restore what was saved.
@@ -45,26 +44,24 @@ class StateModule:
         states, found = states_of(store), key_of(key)
         if not await states.exists(found):
             return False
-        await self.load_state(_Shared(states, self), found)
+        await self.load_state(_Once(states, self), found)
         return True
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Save what this component consists of, under names of its own."""
-        for module, its_states in self._modules(states):
-            await module.save_state(its_states, key)
+        for module in self._modules(states):
+            await module.save_state(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Restore it; what was never saved is as in a new component."""
-        for module, its_states in self._modules(states):
-            await module.load_state(its_states, key)
+        for module in self._modules(states):
+            await module.load_state(states, key)
 
-    def _modules(self, states: AgentStateStore) -> Iterator[tuple[StateModule, AgentStateStore]]:
-        """Yield the attributes that are components, each once, also if others refer to it, and the states for each."""
+    def _modules(self, states: AgentStateStore) -> Iterator[StateModule]:
+        """Yield the attributes that are components, each once, also if others refer to it."""
         for value in _attributes(self).values():
-            if isinstance(value, StateModule):
-                its_states = states.of(value) if isinstance(states, _Shared) else states
-                if its_states is not None:
-                    yield value, its_states
+            if isinstance(value, StateModule) and (not isinstance(states, _Once) or states.is_new(value)):
+                yield value
 
 
 def _attributes(of: object) -> dict[str, object]:
@@ -78,28 +75,24 @@ def _attributes(of: object) -> dict[str, object]:
     return found
 
 
-class _Shared(AgentStateStore):
-    """The states for one of several components, which are not to undo what another saved."""
+class _Once(AgentStateStore):
+    """Lets each name be saved once: a second component under it would undo the first. Knows who was seen to."""
 
     def __init__(self, states: AgentStateStore, module: StateModule) -> None:
         self._states = states
-        self._module = module
-        self._savers: dict[str, StateModule] = {}
-        """Who saved under a name."""
+        self._saved: set[str] = set()
         self._seen = {id(module): module}
 
-    def of(self, module: StateModule) -> _Shared | None:
-        """Return those for another component, unless it has been seen to."""
-        if id(module) in self._seen:
-            return None
+    def is_new(self, module: StateModule) -> bool:
+        """Tell whether a component is met for the first time."""
+        known = id(module) in self._seen
         self._seen[id(module)] = module
-        other = copy(self)
-        other._module = module
-        return other
+        return not known
 
     def _note(self, name: str) -> None:
-        if self._savers.setdefault(name, self._module) is not self._module:
+        if name in self._saved:
             raise ConfigurationError(f"two components save under the name {name!r}: give one of them another")
+        self._saved.add(name)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         self._note(name)
@@ -120,6 +113,7 @@ class _Shared(AgentStateStore):
 
     async def delete(self, key: AnyKey, name: str | None = None) -> None:
         await self._states.delete(key, name)
+        self._saved -= self._saved if name is None else {name}
 
     async def list_session_keys(self, user_id: str | None = None) -> set[SessionKey]:
         return await self._states.list_session_keys(user_id)

@@ -97,10 +97,13 @@ async def _in_files(directory: str, layout: Layout, closing: AsyncExitStack) -> 
 
 async def _in_rows(url: str, layout: Layout, closing: AsyncExitStack) -> Holding:
     from leafward.stores.servers.legacy import open_older_rows
+    from leafward.stores.servers.own_states import MysqlAgentStateStore
 
-    held = await open_older_rows(url, rename=False, needed=False)
-    closing.push_async_callback(held.close)
-    return _LookedAt(layout, held)
+    older = await open_older_rows(url, rename=False, needed=False)
+    await older.close()
+    if not older.has_rows:
+        return _Nothing()
+    return Ours(await closing.enter_async_context(MysqlAgentStateStore(url, layout=layout, create=False)))
 
 
 async def _in_copy(path: str, layout: Layout, closing: AsyncExitStack) -> Holding:

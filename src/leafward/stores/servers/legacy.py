@@ -15,8 +15,7 @@ from leafward.stores.servers.setup import DEFAULT_PREFIX
 from leafward.stores.servers.states import NEEDED, OLD
 from leafward.stores.sql.dialect import STATES
 from leafward.stores.states.older import Place, Text, Texts
-from leafward.stores.states.row_names import HASH, IDS, own_name, plain_name, read_ids, read_key
-from leafward.stores.states.table import Layout
+from leafward.stores.states.row_names import HASH, IDS, plain_name, read_ids, read_key
 
 PAGE = 1000
 BACKUP = "_backup"
@@ -133,14 +132,6 @@ class OlderRows:
             # AgentScope takes any name for a session.
             slot = read_ids(kept[0] if kept else place.at) or slot
         return slot, _texts(slot, rows)
-
-    async def held(self, slot: Slot, layout: Layout) -> Texts:
-        homes = [plain_name(slot, layout), own_name(slot)]
-        found: Texts = {}
-        for home in homes if self.has_rows else ():
-            if home is not None:
-                found = _texts(slot, await self._rows(home)) | found
-        return found
 
     async def _rows(self, name: str) -> list[tuple[str, Text]]:
         rows = await self._ask(_ROWS, self._table, name)

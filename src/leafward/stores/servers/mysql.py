@@ -229,13 +229,16 @@ class MysqlServer(Server):
         await self._migrate(connection)
         await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=self._collation)
 
-    def check_saving(self, collations: set[str]) -> None:
-        other = {name for name in collations if not name.startswith("utf8mb4")}
-        if other:
+    async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
+        if not self.keeps_every_id(collations):
             raise ConfigurationError(
-                f"the table of states on {self.where} has the collation {other.pop()}, which cannot keep every id: "
-                "convert it to utf8mb4"
+                f"the table of states on {self.where} has the collations {', '.join(sorted(collations))}, which cannot "
+                "keep every id: convert it to utf8mb4"
             )
+        return collations
+
+    def keeps_every_id(self, collations: set[str]) -> bool:
+        return all(name.startswith("utf8mb4") for name in collations)
 
     async def _migrate(self, connection: Any) -> None:
         lock = f"leafward {self._prefix}"

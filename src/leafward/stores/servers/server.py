@@ -199,8 +199,9 @@ class Server(ABC):
         """Return those collations of a table by which it may take one id for another."""
         return collations
 
-    def check_saving(self, collations: set[str]) -> None:  # noqa: B027  (most can)
-        """Raise `ConfigurationError` unless a table with these collations can keep every id."""
+    def keeps_every_id(self, collations: set[str]) -> bool:
+        """Tell whether a table with these collations can."""
+        return True
 
     @abstractmethod
     async def close(self) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from leafward.core.errors import ConfigurationError
 from leafward.stores.leases import Slot
@@ -23,6 +23,14 @@ NEEDED = frozenset({"session_id", "state_key", "item_index", "state_data"})
 OLD = frozenset({"session_id", "state_data"})
 
 
+class _Table(NamedTuple):
+    """A table as it was found."""
+
+    folds: bool
+    """Whether it takes one id for another."""
+    versions: bool
+
+
 class ServerStates(SqlStates):
     """States in a table that is looked at, and made if need be, when it is first used."""
 
@@ -32,42 +40,39 @@ class ServerStates(SqlStates):
         self._server = server
         self._layout: Layout = layout
         self._create = create
-        self._known = False
-        self._versions = False
-        """Whether the table has versions, as far as is known."""
-        self._collations: set[str] = set()
+        self._has_versions = False
+        """Whether the table is known to have all that is needed; then it is looked at no more."""
         self._looking = asyncio.Lock()
 
     async def _ready(self, *, saving: bool = False) -> StateRows:
-        if not self._versions:
-            async with self._looking:
-                await self._look(saving=saving)
-        if saving:
-            self._server.check_saving(self._collations)
-        return self._rows
-
-    async def _look(self, *, saving: bool) -> None:
-        # Until there are versions, each time: whoever saves next adds them.
-        folds = await self._runner.use(self._prepare)
-        if saving and not self._versions:
-            self._server.check_saving(self._collations)
-            await self._runner.use(self._add_versions)
-            self._versions = True
-        self._rows, self._known = StateRows(self._layout, folds=folds, versions=self._versions), True
+        if self._has_versions:
+            return self._rows
+        async with self._looking:
+            # Until there are versions, each time: whoever saves next adds them.
+            table = await self._runner.use(self._prepare)
+            if saving and not table.versions:
+                await self._runner.use(self._add_versions)
+                table = table._replace(versions=True)
+            self._rows = StateRows(self._layout, folds=table.folds, versions=table.versions)
+            self._has_versions = table.versions
+            return self._rows
 
     async def forget(self, slot: Slot) -> bool:
-        # Whoever deletes a session need not have a table of states, nor get one.
-        return (self._known or await self._runner.use(self._is_there)) and await super().forget(slot)
+        # Whoever deletes a session need not have a table of states, nor get one; nor one that we could save in.
+        if not self._has_versions:
+            columns = await self._runner.use(self._columns)
+            if not columns.keys() >= NEEDED:
+                return False
+            if not self._server.keeps_every_id(_collations(columns)):
+                return await self._runner.change(lambda _: self._rows.forget_spelled(slot), None)
+        return await super().forget(slot)
 
     async def is_made(self) -> bool:
         """Tell whether there is a table of this name, whosever."""
         return bool(await self._runner.use(self._columns))
 
-    async def _is_there(self, connection: Any) -> bool:
-        return (await self._columns(connection)).keys() >= NEEDED
-
-    async def _prepare(self, connection: Any) -> bool:
-        """See that there is a table that can be read; tell whether it takes one id for another.
+    async def _prepare(self, connection: Any) -> _Table:
+        """See that there is a table that can be used, and how.
 
         Raises:
             ConfigurationError: it is missing and not to be made, of an older shape, or somebody else's.
@@ -83,10 +88,8 @@ class ServerStates(SqlStates):
             columns = await self._columns(connection)
         if not columns.keys() >= NEEDED:
             raise self._refused(table, columns.keys() >= OLD)
-        self._versions = "version" in columns
-        self._collations = {columns["session_id"], columns["state_key"]}
-        odd = await self._server.odd_collations(connection, self._collations)
-        return not self._server.dialect.bytewise.issuperset(odd)
+        odd = await self._server.odd_collations(connection, _collations(columns))
+        return _Table(not self._server.dialect.bytewise.issuperset(odd), "version" in columns)
 
     async def _columns(self, connection: Any) -> dict[str, str]:
         """Return the names of the table's columns, with their collations."""
@@ -119,3 +122,7 @@ class ServerStates(SqlStates):
                 f"{where} is of AgentScope 1.0.4 or earlier: `leafward migrate` moves what is in it, and keeps it"
             )
         return ConfigurationError(f"{where} is somebody else's: nothing was touched; name another table")
+
+
+def _collations(columns: dict[str, str]) -> set[str]:
+    return {columns["session_id"], columns["state_key"]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from leafward.core.archive import Archive
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
@@ -57,9 +59,12 @@ class SqlRegistry:
         forgotten = False if shared else await self._forget_states(scope)
         report = await self._runner.erase(scope, scrub=forgotten)
         if shared and not await self._runner.is_shared(scope):
+            # Who had it too has deleted it meanwhile, and left the states to us.
             forgotten = await self._forget_states(scope)
             if forgotten:
-                await self._runner.erase(scope, scrub=True)
+                rest = await self._runner.erase(scope, scrub=True)
+                known = report.not_reached
+                report = replace(report, not_reached=[*known, *(one for one in rest.not_reached if one not in known)])
         if forgotten and not report.erased:
             return ErasureReport(scope.session_id, True, [*report.not_reached, *COPIES])
         return report

@@ -50,6 +50,8 @@ _DROP = "DELETE FROM {states} WHERE session_id = ?"
 _AS_SPELLED = "CAST(CONVERT({column} USING utf8mb4) AS BINARY)"
 """The bytes of a name, in a table that folds names, whatever its character set."""
 _EXACTLY = f" AND {_AS_SPELLED} = CAST(? AS BINARY)".replace("{column}", "session_id")
+_DROP_SPELLED = "DELETE FROM {states} WHERE TRUE" + _EXACTLY
+_HAS_SPELLED = "SELECT 1 FROM {states} WHERE TRUE" + _EXACTLY + " LIMIT 1"
 _EXACT_KEY = f" AND {_AS_SPELLED} = CAST(? AS BINARY)".replace("{column}", "state_key")
 _HAS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ? AND state_key <> ?"
 _SESSIONS = "SELECT DISTINCT {session_id} FROM {states} WHERE state_key NOT IN (?, ?)"
@@ -319,6 +321,14 @@ class StateRows:
         there = yield from self.exists(slot)
         if there:
             yield from self.drop(slot, None)
+        return there
+
+    def forget_spelled(self, slot: Slot) -> Operation[bool]:
+        """Do the same in a table that cannot keep every id, where names cannot be asked for as usual."""
+        there = False
+        for place in self._places(slot):
+            there = bool((yield _HAS_SPELLED, (place,))) or there
+            yield _DROP_SPELLED, (place,)
         return there
 
     def _cut(self, place: str, key: str, index: int = 0) -> Statement:

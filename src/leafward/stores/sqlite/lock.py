@@ -20,12 +20,14 @@ class WriterLock:
     """
 
     def __init__(self, path: str) -> None:
-        self._lock = _open(path)
+        self._lock = self._next = -1
+        lock = _open(path)
         try:
             self._next = _open(f"{path}-next")
         except BaseException:
-            os.close(self._lock)
+            os.close(lock)
             raise
+        self._lock = lock
 
     def __enter__(self) -> Self:
         fcntl.flock(self._next, fcntl.LOCK_EX)
