@@ -117,6 +117,9 @@ async def _in_copy(path: str, layout: Layout, closing: AsyncExitStack) -> Holdin
 
 async def _in_schema(url: str, layout: Layout, closing: AsyncExitStack) -> Holding:
     from leafward.stores.servers.own_states import PostgresAgentStateStore
+    from leafward.stores.servers.states import ServerStates
 
     states = await closing.enter_async_context(PostgresAgentStateStore(url, layout=layout, create=False))
-    return Ours(states) if await states.is_made() else _Nothing()
+    table = (await states.opened()).table
+    assert isinstance(table, ServerStates)
+    return Ours(states) if await table.is_made() else _Nothing()

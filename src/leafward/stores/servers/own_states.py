@@ -29,7 +29,6 @@ class _OnServer(Standalone):
         self._url = url
         self._states = states
         self._create = create
-        self._in_table: ServerStates
         super().__init__(f"the store of states {without_secrets(url)}", self._open_server)
 
     @abstractmethod
@@ -48,13 +47,8 @@ class _OnServer(Standalone):
                     await runner.close()
                     await server.close()
 
-            self._in_table = ServerStates(runner, server, self._layout, create=self._create)
-            return Opened(self._in_table, _Leases(runner, server), close)
-
-    async def is_made(self) -> bool:
-        """Tell whether there is a table of this name, whosever."""
-        await self.opened()
-        return await self._in_table.is_made()
+            table = ServerStates(runner, server, self._layout, create=self._create)
+            return Opened(table, _Leases(runner, server), close)
 
 
 class MysqlAgentStateStore(_OnServer):
