@@ -285,6 +285,55 @@ def test_any_message_comes_back_as_it_was_and_java_can_read_it(message: Message)
     assert AgentState.from_json(json.dumps({"context": [bare]})).context[0].id == message.id
 
 
+SCHEMA = {"schema": {"type": ["string", "null"], "of": {"type": {"a": 1}}}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("assistant", [{"type": "tool_use", "id": "1", "name": "n", "input": SCHEMA}]),
+        Message("tool", [{"type": "tool_result", "id": "1", "name": "n", "output": SCHEMA}]),
+        Message("tool", [{"type": "tool_result", "id": "1", "name": "n", "output": [SCHEMA, 7, [SCHEMA]]}]),
+        Message("assistant", [{"type": "custom", "x": SCHEMA}]),
+    ],
+)
+def test_a_schema_may_stand_anywhere_in_a_message(message: Message) -> None:
+    assert reread(with_messages(message)).context == [message]
+
+
+def test_sizes_and_counts_are_written_by_the_rules() -> None:
+    source = {"type": "url", "url": "https://x/v.mp4"}
+    odd = Message(
+        "user",
+        [{"type": "video", "source": source, "max_frames": 8, "min_pixels": 4, "fps": "x", "totalPixels": 3}],
+        usage={"inputTokens": 1, "outputTokens": 2, "cachedTokens": "many", "totalTokens": 9},
+    )
+    shown = Message(
+        "tool",
+        [
+            {
+                "type": "tool_result",
+                "id": "c",
+                "name": "n",
+                "output": [{"type": "image", "source": source, "max_pixels": 9}],
+            }
+        ],
+    )
+    state = with_messages(odd, shown)
+    first, second = json.loads(state.to_json())["context"]
+    assert first["content"] == [{"type": "video", "source": source, "maxFrames": 8, "minPixels": 4, "totalPixels": 3}]
+    assert first["usage"] == {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3}
+    assert second["content"][0]["output"] == [{"type": "image", "source": source, "maxPixels": 9}]
+    assert reread(state).context == [odd, shown]
+
+
+def test_a_message_may_be_its_dict() -> None:
+    state = AgentState(session_id="s")
+    said: Any = {"id": "m", "role": "user", "parts": "hi"}
+    state.context.append(said)
+    assert [(one.id, one.text) for one in reread(state).context] == [("m", "hi")]
+
+
 def test_a_message_that_formats_read_is_written_as_java_had_it() -> None:
     golden = [item for item in json.loads(FULL)["context"] if item["timestamp"]]
     state = with_messages(*from_agentscope(golden))

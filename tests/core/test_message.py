@@ -319,3 +319,13 @@ def test_a_body_that_was_given_an_envelope_is_refused() -> None:
     message.body["id"] = "another"
     with pytest.raises(ValueError, match="second 'id'"):
         message.sealed()
+
+
+def test_a_schema_may_stand_anywhere_in_a_part() -> None:
+    schema = {"schema": {"type": ["string", "null"]}}
+    for part in (
+        {"type": "tool_use", "id": "1", "name": "n", "input": schema},
+        {"type": "tool_result", "id": "1", "name": "n", "output": [schema, {"type": {}}]},
+    ):
+        message = Message("assistant", [part])
+        assert "string" in search_text(message.parts)

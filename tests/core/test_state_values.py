@@ -273,3 +273,20 @@ def test_a_model_that_writes_infinity_in_its_own_way_is_kept() -> None:
         most: float
 
     assert read_value(write_value(Bound(most=float("inf"))), Bound) == Bound(most=float("inf"))
+
+
+@dataclass
+class Either:
+    place: Place | Trek | None = None
+
+
+@dataclass
+class Trek:
+    days: int
+
+
+def test_a_type_that_cannot_be_read_is_told() -> None:
+    text = write_value(Either())
+    with pytest.raises(ValueError, match="is not a Either"):
+        read_value(text, Either)
+    assert read_value(text, dict) == {"place": None}

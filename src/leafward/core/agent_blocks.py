@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from leafward.core.fields import Fields, refuse
 from leafward.core.parts import Part, plain_text, tool_output
@@ -14,6 +14,14 @@ RESULT_STATES = ("success", "error", "interrupted", "denied", "running")
 _MEDIA = frozenset({"data", "image", "audio", "video"})
 _ALLOWED = {"USER": _MEDIA | {"text"}, "SYSTEM": frozenset({"text"})}
 _SOURCES = {"url": ("url",), "base64": ("media_type", "data")}
+_SNAKE = {
+    "min_pixels": "minPixels",
+    "max_pixels": "maxPixels",
+    "max_frames": "maxFrames",
+    "total_pixels": "totalPixels",
+}
+_SIZES: dict[str, Any] = {**dict.fromkeys(_SNAKE.values(), int), "fps": (int, float)}
+_COUNTS = frozenset({"inputTokens", "outputTokens", "cachedTokens", "time"})
 
 
 def check_role(kind: str, role: str, where: str) -> None:
@@ -52,6 +60,36 @@ def in_words(part: Part, *, results: bool) -> Part:
             "state": state if state in RESULT_STATES else "success",
         }
     return {"type": "text", "text": plain_text(part)}
+
+
+def by_the_rules(part: Part) -> Part:
+    """Return a block as Java writes it: sizes in camel case, and only such that are numbers."""
+    if part.get("type") == "tool_result" and isinstance(part.get("output"), list):
+        output = [by_the_rules(one) if isinstance(one, dict) else one for one in cast(list[Any], part["output"])]
+        return part if output == part["output"] else {**part, "output": output}
+    if part.get("type") not in ("image", "video"):
+        return part
+    found: Part = {}
+    for key, value in part.items():
+        name = _SNAKE.get(key, key)
+        if name not in _SIZES or (isinstance(value, _SIZES[name]) and not isinstance(value, bool)):
+            found[name] = value
+    return found
+
+
+def usage_by_the_rules(usage: object) -> dict[str, Any] | None:
+    """Return a usage as Java writes it: its counts are numbers, and the total is their sum."""
+    if not isinstance(usage, dict):
+        return None
+    given = cast(dict[str, Any], usage)
+    if not given.keys() & _COUNTS:
+        return given
+    sound = {key: value for key, value in given.items() if key not in _COUNTS or _is_number(value)}
+    return {**sound, "totalTokens": sound.get("inputTokens", 0) + sound.get("outputTokens", 0)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _text(fields: Fields) -> dict[str, Any]:

@@ -8,13 +8,14 @@ read is written in words, and carried whole beside them. Java reads past both ke
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from leafward.core.agent_blocks import check_role, in_words, read_block
+from leafward.core.agent_blocks import by_the_rules, check_role, in_words, read_block, usage_by_the_rules
 from leafward.core.errors import StateDecodeError
 from leafward.core.fields import Fields, refuse
 from leafward.core.json import encode
-from leafward.core.message import Message
+from leafward.core.message import Message, as_message
 from leafward.core.parts import Part
 from leafward.core.times import from_micros, parse_local
 
@@ -121,8 +122,8 @@ def _read_theirs(fields: Fields, body: dict[str, Any], usage: object, before: in
 # ── writing ──────────────────────────────────────────────────────────────────
 
 
-def write_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Return messages as `Msg` objects that Java reads, and `read_messages` reads as they were.
+def write_messages(messages: Sequence[Message | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages, also such as dicts, as `Msg` objects that Java reads, and `read_messages` reads as they were.
 
     Raises:
         ValueError: something in the list is no message, or was made unsound; the text names the place.
@@ -130,10 +131,8 @@ def write_messages(messages: list[Message]) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     before = 0
     for index, message in enumerate(messages):
-        if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"context[{index}] is a message, not {type(message).__name__}")
         try:
-            sound = message.sealed()[0]
+            sound = as_message(message).sealed()[0]
         except ValueError as error:
             raise ValueError(f"context[{index}]: {error}") from error
         written.append(_write(sound, before, index))
@@ -143,7 +142,15 @@ def write_messages(messages: list[Message]) -> list[dict[str, Any]]:
 
 def _write(message: Message, before: int, index: int) -> dict[str, Any]:
     as_is = _as_it_stands(message)
-    return as_is if _comes_back(as_is, message, before, index) else _in_words(message)
+    return as_is if _is_sound(as_is) and _comes_back(as_is, message, before, index) else _in_words(message)
+
+
+def _is_sound(written: dict[str, Any]) -> bool:
+    """Tell whether a message that stands as it is is one that Java might have written."""
+    blocks: list[Part] = written["content"]
+    usage = written["usage"]
+    # An unknown one, or one without its type, does not come back.
+    return all(by_the_rules(block) == block for block in blocks) and usage_by_the_rules(usage) == usage
 
 
 def _as_it_stands(message: Message) -> dict[str, Any]:
@@ -189,7 +196,7 @@ def _in_words(message: Message) -> dict[str, Any]:
         "content": [_fitting(part, role) for part in message.parts],
         "metadata": message.metadata or {},
         "timestamp": _local(message.at),
-        "usage": _object(message.extra.get("usage")) or None,
+        "usage": usage_by_the_rules(message.extra.get("usage")) or None,
         CARRIED: message.to_dict(),
     }
 
@@ -200,7 +207,7 @@ def _fitting(part: Part, role: str) -> Part:
         check_role(block["type"], role, "")
     except StateDecodeError:
         return in_words(part, results=role in ("ASSISTANT", "TOOL"))
-    return block
+    return by_the_rules(block)
 
 
 def _local(at: int) -> str:

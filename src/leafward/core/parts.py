@@ -21,7 +21,9 @@ def is_thinking(part: Part) -> bool:
 
 def is_media(value: object) -> bool:
     """Tell a part, or a block in a tool's output, that carries an image, a recording or a file."""
-    return isinstance(value, dict) and cast(Part, value).get("type") in _MEDIA
+    kind = cast(Part, value).get("type") if isinstance(value, dict) else None
+    # Inside a tool's input or output it may be anything: a schema's is often a list.
+    return isinstance(kind, str) and kind in _MEDIA
 
 
 def is_ui_tool(part: Part) -> bool:

@@ -216,5 +216,6 @@ def _read(value: object, type: Any) -> Any:
         return cast(object, value)
     try:
         return msgspec.convert(value, type, str_keys=True)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, TypeError) as error:
+        # The second where msgspec cannot tell how such a type is to be read.
         raise ValueError(f"is not a {getattr(type, '__name__', type)}: {error}") from error

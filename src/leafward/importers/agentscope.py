@@ -159,10 +159,14 @@ class _Run:
         self.messages += len(states.get(MESSAGES, ()))
         held = await self.holding.held(key, states)
         for name, state in states.items():
+            if name not in held and (self.target is None or await self._write(self.target, key, name, state)):
+                self.written += 1
+                continue
+            if name not in held:
+                # Somebody else was first.
+                held |= await self.holding.held(key, {name: state})
             if held.get(name) == canonical(state):
                 self.already_there += 1
-            elif name not in held and (self.target is None or await self._write(self.target, key, name, state)):
-                self.written += 1
             else:
                 self.kept.append(_shown(key, name))
 

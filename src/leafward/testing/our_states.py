@@ -88,5 +88,41 @@ class OurStateContract(VersionedStateContract):
         assert await ours.get_list(SessionKey("s", "alice"), "new") == [{"n": 1}]
         assert await ours.get_list(SessionKey("s", "alice"), "empty") == []
 
+    async def test_names_that_end_as_files_do_are_names_as_any(self, ours: StateStore) -> None:
+        table = await ours._table()  # pyright: ignore[reportPrivateUsage]
+        for name in ("notes.jsonl", "notes.json", "notes.ver", ".json", ".jsonl"):
+            await ours.save("s", name, {"of": name})
+            await ours.save_list("t", name, [{"of": name}])
+        names = dict.fromkeys(["notes.jsonl", "notes.json", "notes.ver", ".json", ".jsonl"], False)
+        assert await table.names(Slot(None, "s")) == names
+        assert await table.names(Slot(None, "t")) == dict.fromkeys(names, True)
+        for name in names:
+            assert await ours.get("s", name) == {"of": name}
+            assert await ours.get_list("t", name) == [{"of": name}]
+
+    async def test_a_long_id_goes_with_the_last_that_its_slot_holds(self, ours: StateStore) -> None:
+        key = SessionKey("s" * 255, "u" * 255)
+        for names in (["a", "b"], ["a"]):
+            for name in names:
+                await ours.save(key, name, {})
+            assert await ours.list_session_keys(key.user_id) == {key}
+            for name in names:
+                await ours.delete(key, name)
+            assert not await ours.exists(key)
+            assert await ours.list_session_keys(key.user_id) == set()
+            # Nothing is left that tells of it.
+            table = await ours._table()  # pyright: ignore[reportPrivateUsage]
+            assert not await table.forget(Slot(key.user_id, key.session_id))
+
+    async def test_slots_of_sandboxes_are_in_no_listing_but_that_of_a_user(self, ours: StateStore) -> None:
+        await ours.save("sandbox/global", "_sandbox_state", {})
+        await ours.save("both", "_sandbox_state", {})
+        await ours.save("both", "a", {})
+        await ours.save(SessionKey("s", "alice"), "_sandbox_state", {})
+        assert await ours.list_session_keys() == {SessionKey("both")}
+        assert await ours.list_session_keys("alice") == {SessionKey("s", "alice")}
+        await ours.delete("both")
+        assert await ours.list_session_keys() == set()
+
     async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
         assert isinstance(ours.distributed, bool)

@@ -121,7 +121,7 @@ def files_of(place: Parts, name: str) -> NameFiles:
 
 def name_in(file: str, kept: Callable[[str], bytes | None]) -> str | None:
     """Return the name of the state that a file holds; `kept` reads a file beside it."""
-    stem = file.removesuffix(VALUE).removesuffix(ITEMS)
+    stem = file[: -len(VALUE)] if file.endswith(VALUE) else file.removesuffix(ITEMS)
     if stem.startswith(_HASHED):
         name = (kept(stem + _NAME) or b"").decode(errors="replace")
     else:

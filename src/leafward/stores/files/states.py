@@ -133,7 +133,10 @@ class StateFiles:
             slot = names.slot_in(
                 (*above, directory), user_id, layout, lambda place=place: self._tree.read((*place, names.IDS)) or b""
             )
-            if slot is not None and any(map(_is_of_a_session, self._tree.folder.files(place))):
+            files = self._tree.folder.files(place)
+            # Java's sandboxes are nobody's.
+            hidden = OF_SANDBOXES + names.VALUE if user_id is None else ""
+            if slot is not None and any(names.is_state(file) and file != hidden for file in files):
                 found.add(slot.session_id)
         return found
 
@@ -219,7 +222,3 @@ def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:
 def _is_of_1x(session_id: str) -> bool:
     """Tell whether a session may have been one in 1.x; others could be a user's session in 2.x."""
     return not {":", "/"} & {*session_id}
-
-
-def _is_of_a_session(file: str) -> bool:
-    return names.is_state(file) and file != OF_SANDBOXES + names.VALUE

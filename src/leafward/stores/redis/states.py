@@ -93,7 +93,8 @@ class RedisStates:
         found: set[str] = set()
         cursor: bytes | None = b"0"
         while cursor is not None:
-            following, keys = await self._ask(scripts.SCAN, [], cursor, pattern, OF_SANDBOXES.encode())
+            hidden = OF_SANDBOXES.encode() if user_id is None else b""
+            following, keys = await self._ask(scripts.SCAN, [], cursor, pattern, hidden)
             slots = [self._names.read(_text(key)) for key in keys]
             found.update(slot.session_id for slot in slots if slot is not None and slot.user_id == user_id)
             cursor = None if int(following) == 0 else following
@@ -115,7 +116,9 @@ class RedisStates:
         self._guard.check()
         answer = self._leases.answer(slot.user_id, os.urandom(16).hex())
         index = self._names.index(slot.user_id)
-        session = b"" if index is None else slot.session_id.encode()
+        # Sandboxes are nobody's.
+        unlisted = script is not scripts.DROP and name == OF_SANDBOXES and slot.user_id is None
+        session = b"" if index is None or unlisted else slot.session_id.encode()
         token = b"" if fence is None else fence.token
         all_keys = [self._leases.lease(slot)[0], answer, *keys, *(() if index is None else (index,))]
         found = (await self._calls.change(script, all_keys, [token, session, name.encode(), *args])).value

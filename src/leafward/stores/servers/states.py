@@ -10,6 +10,7 @@ from leafward.stores.leases import Slot
 from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Server
 from leafward.stores.sql import tables
+from leafward.stores.sql.dialect import STATES
 from leafward.stores.sql.state_table import SqlStates
 from leafward.stores.sql.states import LOCK_NAME, StateRows
 from leafward.stores.states.table import Layout
@@ -118,8 +119,10 @@ class ServerStates(SqlStates):
     def _refused(self, table: str, old: bool) -> ConfigurationError:
         where = f"the table {table} on {self._server.where}"
         if old:
+            rename = "" if table == STATES.table else f"rename it to {STATES.table}, where "
             return ConfigurationError(
-                f"{where} is of AgentScope 1.0.4 or earlier: `leafward migrate` moves what is in it, and keeps it"
+                f"{where} is of AgentScope 1.0.4 or earlier: {rename}`leafward migrate` moves what is in it, and keeps "
+                "it"
             )
         return ConfigurationError(f"{where} is somebody else's: nothing was touched; name another table")
 

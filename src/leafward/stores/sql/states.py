@@ -45,6 +45,7 @@ _ITEMS = "SELECT item_index, state_data FROM {states} WHERE session_id = ? AND s
 LOCK_NAME = "SELECT {name_lock}"
 """Holds a name, where a server can, until the transaction is over."""
 _CUT = "DELETE FROM {states} WHERE session_id = ? AND state_key = ? AND item_index >= ?"
+_HOLD_IDS = "SELECT 1 FROM {states} WHERE session_id = ? AND state_key = ? AND item_index = 0{hold}"
 _HOLD_SLOT = "SELECT 1 FROM {states} WHERE session_id = ? AND item_index = 0{hold}"
 _DROP = "DELETE FROM {states} WHERE session_id = ?"
 _AS_SPELLED = "CAST(CONVERT({column} USING utf8mb4) AS BINARY)"
@@ -200,13 +201,15 @@ class StateRows:
         found: set[str] = set()
         if self._layout == "2.x":
             prefix = names.user_prefix(user_id)
-            found = {place[len(prefix) :] for place in (yield from self._beginning(prefix))}
+            found = {place[len(prefix) :] for place in (yield from self._beginning(prefix, user_id))}
         if user_id is None:
             found |= yield from self._sessions_of_1x()
         return found | (yield from self._sessions_under_own_names(user_id))
 
-    def _beginning(self, prefix: str) -> Operation[set[str]]:
-        return set((yield from self._spelled(_SESSIONS + _BETWEEN, (IDS, OF_SANDBOXES, *_begins(prefix)))))
+    def _beginning(self, prefix: str, user_id: str | None) -> Operation[set[str]]:
+        # Java's sandboxes are nobody's.
+        hidden = IDS, OF_SANDBOXES if user_id is None else IDS
+        return set((yield from self._spelled(_SESSIONS + _BETWEEN, (*hidden, *_begins(prefix)))))
 
     def _spelled(self, statement: str, parameters: tuple[str, ...]) -> Operation[dict[str, Any]]:
         """Ask for names as they are spelled, with what is asked for beside them."""
@@ -221,12 +224,14 @@ class StateRows:
         return {place for place in places if names.plain_name(Slot(None, place), "1.x") == place}
 
     def _sessions_under_own_names(self, user_id: str | None) -> Operation[set[str]]:
-        places = yield from self._beginning("~")
+        places = yield from self._beginning("~", user_id)
         slots = [names.read_ids(place) for place in places if place.startswith(names.SPELLED)]
         if any(place.startswith(names.HASHED) for place in places):
             kept = yield from self._spelled(_KEPT_IDS + _BETWEEN, (IDS, *_begins(names.HASHED)))
             slots += [names.read_ids(ids) for place, (ids,) in kept.items() if place in places]
-        return {slot.session_id for slot in slots if slot is not None and slot.user_id == user_id}
+        # Some are of the other layout.
+        ours = [slot for slot in slots if slot is not None and names.own_name(slot) in self._homes(slot)]
+        return {slot.session_id for slot in ours if slot.user_id == user_id}
 
     # Changing.
 
@@ -316,6 +321,11 @@ class StateRows:
             for key in self._keys(name):
                 yield self._cut(place, key)
                 yield self._cut(place, key + HASH)
+            if place.startswith(names.HASHED):
+                # Its ids go with the last name, unless somebody else has just come.
+                yield _HOLD_IDS, (place, IDS)
+                if place not in (yield from self._spelled(_HAS, (place, IDS))):
+                    yield self._cut(place, IDS)
 
     def forget(self, slot: Slot) -> Operation[bool]:
         there = yield from self.exists(slot)
@@ -357,7 +367,7 @@ class StateRows:
         marked = key, key + HASH
         if others and (yield from self._spelled(_KEY_SPELLINGS, (place, *marked))).keys() - {*marked}:
             key = others[0]
-        if place.startswith(names.HASHED) and not (yield from self._spelled(_SPELLINGS, (place,))):
+        if place.startswith(names.HASHED) and not (yield _HOLD_IDS, (place, IDS)):
             yield _ADD, (place, IDS, 0, names.write_ids(slot), 0)
         return place, key
 

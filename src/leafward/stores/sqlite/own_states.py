@@ -17,7 +17,7 @@ class SqliteAgentStateStore(Standalone):
 
     def __init__(self, path: str | os.PathLike[str], *, layout: str = "2.x", create: bool = True) -> None:
         self._layout: Layout = check_layout(layout)
-        self._path: str = os.path.abspath(path)
+        self._path: str = os.path.abspath(os.path.expanduser(path))
         self._create = create
         super().__init__(f"the store of states {self._path}", self._open_file)
 
