@@ -110,9 +110,6 @@ class OurStateContract(VersionedStateContract):
                 await ours.delete(key, name)
             assert not await ours.exists(key)
             assert await ours.list_session_keys(key.user_id) == set()
-            # Nothing is left that tells of it.
-            table = await ours._table()  # pyright: ignore[reportPrivateUsage]
-            assert not await table.forget(Slot(key.user_id, key.session_id))
 
     async def test_slots_of_sandboxes_are_in_no_listing_but_that_of_a_user(self, ours: StateStore) -> None:
         await ours.save("sandbox/global", "_sandbox_state", {})

@@ -206,6 +206,18 @@ class TestRows(InATable):
                 await reading
             assert (told.value.user_id, told.value.session_id) == ("alice", "s1")
 
+    async def test_of_a_long_name_go_with_the_last_state(
+        self, states: StateStore, kind: Kind, url: str, prefix: str
+    ) -> None:
+        key = SessionKey("s" * 255, "u" * 255)
+        await states.save(key, "a", {})
+        await states.save_list(key, "b", [{}])
+        assert len(await self.rows(kind, url, prefix)) == 4
+        await states.delete(key, "a")
+        assert len(await self.rows(kind, url, prefix)) == 3
+        await states.delete(key, "b")
+        assert await self.rows(kind, url, prefix) == []
+
     async def test_of_sandboxes_are_no_sessions(self, states: StateStore, kind: Kind, url: str, prefix: str) -> None:
         await states.save("s", "a", {})
         await self.put(kind, url, prefix, ("__anon__:sandbox/session/s", "_sandbox_state", 0, '{"json":""}'))
@@ -259,6 +271,14 @@ class TestTheOldLayout(InATable):
         assert ("user123", "agent_meta", 0, '{"id":"a"}', 0) in await self.rows(kind, url, prefix)
         await states.delete("user123")
         assert await self.rows(kind, url, prefix) == []
+
+    async def test_of_a_user_is_no_session_of_the_new_one(
+        self, states: StateStore, kind: Kind, url: str, prefix: str
+    ) -> None:
+        async with made(kind, url, prefix, layout="1.x") as older:
+            await older.save(SessionKey("s", "bob"), "a", {})
+            assert await older.list_session_keys("bob") == {SessionKey("s", "bob")}
+        assert await states.list_session_keys("bob") == set()
 
     async def test_is_not_taken_for_a_users_slot(self, states: StateStore, kind: Kind, url: str, prefix: str) -> None:
         await states.save(SessionKey("b", "a"), "x", {"n": 1})
