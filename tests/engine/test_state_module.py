@@ -359,6 +359,110 @@ async def test_what_a_component_saves_is_saved_at_once(states: AgentStateStore) 
     assert found == [{"of": "a"}, {"of": "b"}, {"n": 1}]
 
 
+class Notes(StateModule):
+    """A component that has the three methods for itself."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    async def save_to(self, store: Any, key: Any) -> None:
+        await store.states.save(key, "notes", {"text": self.text})
+
+    async def load_from(self, store: Any, key: Any) -> None:
+        saved = await store.states.get(key, "notes")
+        if saved is None:
+            raise SessionNotFound("s")
+        self.text = saved["text"]
+
+
+class Foreign:
+    """One that is none of ours."""
+
+    text = ""
+
+    async def save_to(self, store: Any, key: Any) -> None:
+        await store.states.save(key, "foreign", {"text": self.text})
+
+    async def load_from(self, store: Any, key: Any) -> None:
+        if not await self.load_if_exists(store, key):
+            raise SessionNotFound("s")
+
+    async def load_if_exists(self, store: Any, key: Any) -> bool:
+        saved = await store.states.get(key, "foreign")
+        self.text = "" if saved is None else saved["text"]
+        return saved is not None
+
+
+class Remembering(InMemoryMemory):
+    """A component of ours with another in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plan = PlanNotebook()
+
+
+class Everything(StateModule):
+    def __init__(self) -> None:
+        self.memory, self.notes, self.foreign = Remembering(), Notes(), Foreign()
+        self.many = [Counter("first"), Counter("second")]
+        self.named = {"third": Counter("third")}
+
+
+async def test_components_of_any_kind_and_wherever_they_are_come_back() -> None:
+    async with open_store("memory://") as store:
+        one = Everything()
+        one.memory.add_message(user("hi"))
+        one.memory.plan.current_plan = Plan("P")
+        one.notes.text, one.foreign.text = "noted", "abroad"
+        one.many[1].count, one.named["third"].count = 2, 3
+        await one.save_to(store, "s")
+
+        other = Everything()
+        await other.load_from(store, "s")
+        assert (len(other.memory), other.memory.plan.current_plan) == (1, Plan("P"))
+        assert (other.notes.text, other.foreign.text) == ("noted", "abroad")
+        assert (other.many[1].count, other.named["third"].count) == (2, 3)
+        # What is not there any more is as in a new component.
+        await store.states.delete("s", "foreign")
+        await store.states.delete("s", "notes")
+        await other.load_from(store, "s")
+        assert other.foreign.text == ""
+
+
+@pytest.mark.parametrize("wrong", ["name", "value"])
+async def test_of_components_that_cannot_be_saved_together_none_is(states: AgentStateStore, wrong: str) -> None:
+    class Two(StateModule):
+        def __init__(self) -> None:
+            self.first = InMemoryMemory()
+            self.second: StateModule = InMemoryMemory() if wrong == "name" else Unsound()
+
+    class Unsound(StateModule):
+        async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
+            await states.save(key, "unsound", {"n": float("nan")})
+
+    with pytest.raises((ConfigurationError, ValueError)):
+        await Two().save_to(states, "s")
+    assert not await states.exists("s")
+
+
+async def test_one_who_is_cancelled_has_saved_all_or_nothing(states: AgentStateStore) -> None:
+    one = Assistant()
+    for number in range(40):
+        await Assistant().save_to(states, "s")
+        one.memory.clear()
+        one.memory.add_message(user(f"{number}"))
+        one.plan.current_plan = Plan(f"{number}")
+        saving = asyncio.ensure_future(one.save_to(states, "s"))
+        for _ in range(number):
+            await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.wait([saving])
+        other = Assistant()
+        await other.load_from(states, "s")
+        found = [message.text for message in other.memory.get_messages()]
+        assert found == ([] if other.plan.current_plan is None else [other.plan.current_plan.name])
+
+
 async def test_a_component_may_save_while_it_is_loaded(states: AgentStateStore) -> None:
     class Upgraded(StateModule):
         async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:

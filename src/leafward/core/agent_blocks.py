@@ -65,7 +65,8 @@ def in_words(part: Part, *, results: bool) -> Part:
 def by_the_rules(part: Part) -> Part:
     """Return a block as Java writes it: sizes in camel case, and only such that are numbers."""
     if part.get("type") == "tool_result" and isinstance(part.get("output"), list):
-        output = [by_the_rules(one) if isinstance(one, dict) else one for one in cast(list[Any], part["output"])]
+        items = cast(list[Any], part["output"])
+        output = [by_the_rules(cast(Part, one)) if isinstance(one, dict) else one for one in items]
         return part if output == part["output"] else {**part, "output": output}
     if part.get("type") not in ("image", "video"):
         return part

@@ -45,6 +45,7 @@ class InMemoryMemory(StateModule):
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         await states.save_list(key, self._state_name, write_messages(self._messages))
+        await super().save_state(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         saved = await states.get_list(key, self._state_name)
@@ -53,6 +54,7 @@ class InMemoryMemory(StateModule):
             self._messages = read_messages(items, roles=False)
         except StateDecodeError as error:
             raise StateDecodeError(key.user_id, key.session_id, self._state_name, error.reason) from error
+        await super().load_state(states, key)
 
     def __len__(self) -> int:
         return len(self._messages)

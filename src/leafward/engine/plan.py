@@ -100,6 +100,7 @@ class PlanNotebook(StateModule):
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         plan = None if self.current_plan is None else self.current_plan.write()
         await states.save(key, self._state_name, {"currentPlan": plan, **self._extra})
+        await super().save_state(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         saved = await states.get(key, self._state_name)
@@ -110,3 +111,4 @@ class PlanNotebook(StateModule):
             self._extra = fields.others("currentPlan")
         except StateDecodeError as error:
             raise StateDecodeError(key.user_id, key.session_id, self._state_name, error.reason) from error
+        await super().load_state(states, key)

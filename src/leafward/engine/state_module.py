@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from types import MemberDescriptorType
-from typing import Any
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 from leafward.core.errors import ConfigurationError, SessionNotFound
+from leafward.core.json import decode
 from leafward.core.session_key import AnyKey, SessionKey, key_of
+from leafward.core.state_values import write_items, write_value
 from leafward.engine.foreign_states import states_of
 from leafward.stores.contracts import Store
+from leafward.stores.finishing import to_its_end
 from leafward.stores.states.contracts import AgentStateStore
+from leafward.stores.states.table import check_name
+
+Stored = Store | AgentStateStore
+
+
+@runtime_checkable
+class _Component(Protocol):
+    """What saves and restores itself, in whatever way."""
+
+    async def save_to(self, store: Stored, key: AnyKey) -> None: ...
+
+    async def load_from(self, store: Stored, key: AnyKey) -> None: ...
+
+    async def load_if_exists(self, store: Stored, key: AnyKey) -> bool: ...
 
 
 class StateModule:
     """A component whose state outlives the process.
 
     A class of your own overrides `save_state` and `load_state`. One that does not saves and loads those of its
-    attributes that are such components themselves.
+    attributes that are components themselves, also in lists, tuples and dicts; anything with the three methods is.
     """
 
-    async def save_to(self, store: Store | AgentStateStore, key: AnyKey) -> None:
+    async def save_to(self, store: Stored, key: AnyKey) -> None:
         """Save this component in a store, an open one or one of states, under a session's key.
 
-        Raises:
-            ConfigurationError: two components save under one name, the second in vain.
-        """
-        await self.save_state(_Once(states_of(store), self), key_of(key))
+        All that its parts save is checked first. Once the first is written all are, also for one who is cancelled.
 
-    async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
+        Raises:
+            ConfigurationError: two components save under one name; nothing is written.
+            ValueError: one of them saves what cannot be kept; nothing is written.
+        """
+        states = _Together(store, self)
+        await self.save_state(states, key_of(key))
+        await states.write()
+
+    async def load_from(self, store: Stored, key: AnyKey) -> None:
         """Restore what was saved.
 
         Raises:
@@ -39,29 +62,50 @@ class StateModule:
         if not await self.load_if_exists(store, found):
             raise SessionNotFound(found.session_id)
 
-    async def load_if_exists(self, store: Store | AgentStateStore, key: AnyKey) -> bool:
+    async def load_if_exists(self, store: Stored, key: AnyKey) -> bool:
         """Restore what was saved, and tell whether anything was."""
-        states, found = states_of(store), key_of(key)
+        states, found = _Together(store, self), key_of(key)
         if not await states.exists(found):
             return False
-        await self.load_state(_Once(states, self), found)
+        await self.load_state(states, found)
+        await states.write()
         return True
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Save what this component consists of, under names of its own."""
         for module in self._modules(states):
-            await module.save_state(states, key)
+            if _has_usual(module, "save_to"):
+                await module.save_state(states, key)
+            elif isinstance(states, _Together):
+                states.leave_to(module, key)
+            else:
+                await module.save_to(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Restore it; what was never saved is as in a new component."""
         for module in self._modules(states):
-            await module.load_state(states, key)
+            store = states.store if isinstance(states, _Together) else states
+            if not _has_usual(module, "load_if_exists"):
+                await module.load_if_exists(store, key)
+            elif _has_usual(module, "load_from"):
+                await module.load_state(states, key)
+            else:
+                with suppress(SessionNotFound):
+                    await module.load_from(store, key)
 
-    def _modules(self, states: AgentStateStore) -> Iterator[StateModule]:
+    def _modules(self, states: AgentStateStore) -> Iterator[_Component]:
         """Yield the attributes that are components, each once, also if others refer to it."""
         for value in _attributes(self).values():
-            if isinstance(value, StateModule) and (not isinstance(states, _Once) or states.is_new(value)):
-                yield value
+            for one in _in(value):
+                if isinstance(one, type) or not isinstance(one, _Component):
+                    continue
+                if not isinstance(states, _Together) or states.is_new(one):
+                    yield one
+
+
+def _has_usual(module: _Component, method: str) -> TypeGuard[StateModule]:
+    """Tell whether a component has left a method as it is here."""
+    return isinstance(module, StateModule) and getattr(type(module), method) is getattr(StateModule, method)
 
 
 def _attributes(of: object) -> dict[str, object]:
@@ -75,48 +119,86 @@ def _attributes(of: object) -> dict[str, object]:
     return found
 
 
-class _Once(AgentStateStore):
-    """Lets each name be saved once: a second component under it would undo the first. Knows who was seen to."""
+def _in(value: object) -> Iterator[object]:
+    """Yield a value, or what a list, tuple or dict holds."""
+    match value:
+        case list() | tuple():
+            yield from cast(Sequence[object], value)
+        case dict():
+            yield from cast(dict[object, object], value).values()
+        case _:
+            yield value
 
-    def __init__(self, states: AgentStateStore, module: StateModule) -> None:
-        self._states = states
-        self._saved: set[str] = set()
-        self._seen = {id(module): module}
 
-    def is_new(self, module: StateModule) -> bool:
+class _Together(AgentStateStore):
+    """What components save together: checked as it comes, written at the end, or before something is read."""
+
+    def __init__(self, store: Stored, module: StateModule) -> None:
+        self.store = store
+        """What was given to be saved in, for components that have a way of their own."""
+        self._states = states_of(store)
+        self._names: set[str] = set()
+        self._seen: dict[int, object] = {id(module): module}
+        self._steps: list[Callable[[], Awaitable[None]]] = []
+
+    def is_new(self, module: object) -> bool:
         """Tell whether a component is met for the first time."""
         known = id(module) in self._seen
         self._seen[id(module)] = module
         return not known
 
-    def _note(self, name: str) -> None:
-        if name in self._saved:
+    def leave_to(self, module: _Component, key: SessionKey) -> None:
+        """Have a component save itself in its own way, in its turn."""
+        self._steps.append(lambda: module.save_to(self.store, key))
+
+    async def write(self) -> None:
+        """Do all that was to be done."""
+        steps, self._steps = self._steps, []
+        if steps:
+            await to_its_end(_do(steps))
+
+    def _note(self, key: AnyKey, name: str) -> SessionKey:
+        if check_name(name) in self._names:
             raise ConfigurationError(f"two components save under the name {name!r}: give one of them another")
-        self._saved.add(name)
+        self._names.add(name)
+        return key_of(key)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
-        self._note(name)
-        await self._states.save(key, name, value)
+        if isinstance(value, (list, tuple)):
+            await self.save_list(key, name, cast(Sequence[Any], value))
+            return
+        # As it is now: who has saved something may change it.
+        slot, plain = self._note(key, name), decode(write_value(value))
+        self._steps.append(lambda: self._states.save(slot, name, plain))
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
-        self._note(name)
-        await self._states.save_list(key, name, values)
+        slot, plain = self._note(key, name), [decode(text) for text in write_items(values)]
+        self._steps.append(lambda: self._states.save_list(slot, name, plain))
+
+    async def delete(self, key: AnyKey, name: str | None = None) -> None:
+        self._names -= self._names if name is None else {name}
+        self._steps.append(lambda: self._states.delete(key, name))
 
     async def get(self, key: AnyKey, name: str, type: type[Any] = dict) -> Any:
+        await self.write()
         return await self._states.get(key, name, type)
 
     async def get_list(self, key: AnyKey, name: str, type: type[Any] = dict) -> list[Any]:
+        await self.write()
         return await self._states.get_list(key, name, type)
 
     async def exists(self, key: AnyKey) -> bool:
+        await self.write()
         return await self._states.exists(key)
 
-    async def delete(self, key: AnyKey, name: str | None = None) -> None:
-        await self._states.delete(key, name)
-        self._saved -= self._saved if name is None else {name}
-
     async def list_session_keys(self, user_id: str | None = None) -> set[SessionKey]:
+        await self.write()
         return await self._states.list_session_keys(user_id)
 
     async def close(self) -> None:
         """Do nothing: the store is whose that opened it."""
+
+
+async def _do(steps: list[Callable[[], Awaitable[None]]]) -> None:
+    for step in steps:
+        await step()

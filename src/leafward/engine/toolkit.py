@@ -69,6 +69,7 @@ class Toolkit(StateModule):
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         await states.save(key, STATE_NAME, {"activeGroups": self._active})
+        await super().save_state(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Restore which groups are active; where none was ever saved, those are that were made so."""
@@ -77,3 +78,4 @@ class Toolkit(StateModule):
             self._active = list(self._at_first) if saved is None else Fields(saved, "").texts("activeGroups")
         except StateDecodeError as error:
             raise StateDecodeError(key.user_id, key.session_id, STATE_NAME, error.reason) from error
+        await super().load_state(states, key)

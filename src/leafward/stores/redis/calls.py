@@ -15,9 +15,9 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.sentinel import MasterNotFoundError
 
 from leafward.core.errors import LeafwardError, OutcomeUnknown, StorageFull, StoreError
+from leafward.stores.finishing import to_its_end
 from leafward.stores.redis.scripts import Script
 from leafward.stores.redis.wires import GONE, Command, Unsent, Wire
-from leafward.stores.replicated.finishing import to_its_end
 
 PATIENCE_S = 3.0
 """How long a server that is gone is waited for, from the first failure."""

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 from leafward.core.errors import CorruptStore
 from leafward.core.ids import Scope
+from leafward.stores.finishing import in_a_thread
 from leafward.stores.journal.appends import Unsound, read_batches
-from leafward.stores.replicated.finishing import in_a_thread
 from leafward.stores.replicated.ids import KnownIds
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Server, Tail
 from leafward.stores.replicated.snapshots import SMALLEST, bound

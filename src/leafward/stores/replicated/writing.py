@@ -13,11 +13,11 @@ from leafward.core.json import encode
 from leafward.core.parent import LATEST_LEAF
 from leafward.core.times import from_micros, now_micros, to_micros
 from leafward.stores.contracts import Appended, Weight
+from leafward.stores.finishing import in_a_thread, to_its_end
 from leafward.stores.journal import lines, records
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.replaying import read_header
 from leafward.stores.leases import Fence
-from leafward.stores.replicated.finishing import in_a_thread, to_its_end
 from leafward.stores.replicated.journals import (
     NOTHING,
     FinishesCommits,
