@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from leafward.core.errors import StaleState
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
-from leafward.stores.states.table import Stored, holds_list, holds_value
+from leafward.stores.states.table import OF_SANDBOXES, Stored, holds_list, holds_value
 
 T = TypeVar("T")
 
@@ -94,7 +94,10 @@ class DocumentStates:
 
     async def sessions(self, user_id: str | None) -> set[str]:
         self._guard.check()
-        return set((await self._read(user_id)).get(STATES, {}))
+        sessions = (await self._read(user_id)).get(STATES, {})
+        # Sandboxes are nobody's.
+        hidden = {OF_SANDBOXES} if user_id is None else set[str]()
+        return {session for session, names in sessions.items() if names.keys() - hidden}
 
     async def _names(self, slot: Slot) -> dict[str, Any]:
         self._guard.check()
