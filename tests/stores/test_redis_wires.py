@@ -65,8 +65,7 @@ async def test_a_task_that_is_cancelled_before_it_begins_leaves_its_wire_to_anot
     wire: Wire, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wire.call(("PING",))
-    while not wire.is_idle:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: wire.is_idle)
     key, _, first = await held_up(wire)
     second = begun(wire.call(("ECHO", "second")))
     await asyncio.sleep(0)
