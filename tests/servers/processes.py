@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _STEP = 0.005
-_PATIENCE = 30.0
+_PATIENCE = 90.0
+"""Sentinels that a busy machine kept from their work for two seconds do nothing for another thirty."""
 
 
 def kill_tree(pid: int) -> None:
