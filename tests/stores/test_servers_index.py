@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leafward import CorruptStore, Session, user
+from leafward.core.ids import Scope
 from leafward.stores.servers import indexing, searching
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import scanning
@@ -48,6 +49,33 @@ class TestASearch(OnBothServers):
         monkeypatch.setattr(scanning, "candidate", candidate)
         assert len(await Session(unindexed, "s").search("needle")) == 4
         assert len(read) <= 200 + 4
+
+
+class TestTheIndexer:
+    async def test_looks_again_if_something_was_written_while_it_found_nothing_left(self) -> None:
+        scope = Scope.of("s")
+        looks = 0
+        looked_again = asyncio.Event()
+
+        class Runner:
+            async def look(self, operation: object) -> Any:
+                nonlocal looks
+                looks += 1
+                if looks == 1:
+                    # Committed after the snapshot that tells that all is indexed.
+                    indexer.wrote(scope, indexing.ENOUGH)
+                else:
+                    looked_again.set()
+
+            async def transact(self, operation: object) -> Any:
+                raise AssertionError("there is nothing to be written")
+
+        indexer = indexing.Indexer(Runner())
+        indexer.wrote(scope, indexing.ENOUGH)
+        async with asyncio.timeout(10):
+            await looked_again.wait()
+        await indexer.stop()
+        assert looks == 2
 
 
 class TestAMessageThatIsNoneOfOurs(OnBothServers):

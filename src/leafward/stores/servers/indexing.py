@@ -220,7 +220,11 @@ class Indexer:
                     await asyncio.sleep(IDLE_S)
                     continue
                 scope = next(iter(self._due))
-                if not await self._step_or_warn(scope):
+                counted = self._counts.get(scope)
+                if await self._step_or_warn(scope):
+                    continue
+                # What was written while that was found out has to be looked for.
+                if scope in self._unreadable or self._counts.get(scope) == counted:
                     self._due.pop(scope, None)
                     self._counts.pop(scope, None)
         except LeafwardError:
