@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from functools import lru_cache
+from inspect import iscoroutinefunction
 from types import MemberDescriptorType
-from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
+from typing import Any, Protocol, Self, TypeGuard, cast
 
 from leafward.core.errors import ConfigurationError, SessionNotFound
 from leafward.core.json import decode
@@ -20,9 +21,8 @@ from leafward.stores.states.table import check_name
 Stored = Store | AgentStateStore
 
 
-@runtime_checkable
 class _Component(Protocol):
-    """What saves and restores itself, in whatever way."""
+    """What saves and restores itself, in whatever way; `_is_component` tells."""
 
     async def save_to(self, store: Stored, key: AnyKey) -> None: ...
 
@@ -35,21 +35,24 @@ class StateModule:
     """A component whose state outlives the process.
 
     A class of your own overrides `save_state` and `load_state`. One that does not saves and loads those of its
-    attributes that are components themselves, also in lists, tuples and dicts; anything with the three methods is.
+    attributes that are components themselves, also in lists, tuples and dicts: anything with the three coroutine
+    methods is. One that has its own way to save is given a store that stands for all of them.
     """
 
     async def save_to(self, store: Stored, key: AnyKey) -> None:
         """Save this component in a store, an open one or one of states, under a session's key.
 
-        All that its parts save is checked first. Once the first is written all are, also for one who is cancelled.
+        All that its parts save is checked first, unless one of them reads meanwhile: then what the others saved before
+        is written. Once the first of several is written all are, also for one who is cancelled.
 
         Raises:
             ConfigurationError: two components save under one name; nothing is written.
             ValueError: one of them saves what cannot be kept; nothing is written.
         """
-        states = _Together(store, self)
+        states = _together(store, self)
         await self.save_state(states, key_of(key))
-        await states.write()
+        if states is not store:
+            await states.write()
 
     async def load_from(self, store: Stored, key: AnyKey) -> None:
         """Restore what was saved.
@@ -64,43 +67,50 @@ class StateModule:
 
     async def load_if_exists(self, store: Stored, key: AnyKey) -> bool:
         """Restore what was saved, and tell whether anything was."""
-        states, found = _Together(store, self), key_of(key)
+        states, found = _together(store, self), key_of(key)
         if not await states.exists(found):
             return False
         await self.load_state(states, found)
-        await states.write()
+        if states is not store:
+            await states.write()
         return True
 
     async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
         """Save what this component consists of, under names of its own."""
         for module in self._modules(states):
-            if _has_usual(module, "save_to"):
-                await module.save_state(states, key)
-            elif isinstance(states, _Together):
-                states.leave_to(module, key)
-            else:
-                await module.save_to(states, key)
+            await module.save_to(states, key)
 
     async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
-        """Restore it; what was never saved is as in a new component."""
+        """Restore it; what was never saved is as in a new component.
+
+        Raises:
+            SessionNotFound: a component with a `load_from` of its own does not find what it saved.
+        """
         for module in self._modules(states):
-            store = states.store if isinstance(states, _Together) else states
             if not _has_usual(module, "load_if_exists"):
-                await module.load_if_exists(store, key)
+                await module.load_if_exists(states, key)
             elif _has_usual(module, "load_from"):
                 await module.load_state(states, key)
             else:
-                with suppress(SessionNotFound):
-                    await module.load_from(store, key)
+                await module.load_from(states, key)
 
     def _modules(self, states: AgentStateStore) -> Iterator[_Component]:
         """Yield the attributes that are components, each once, also if others refer to it."""
         for value in _attributes(self).values():
             for one in _in(value):
-                if isinstance(one, type) or not isinstance(one, _Component):
-                    continue
-                if not isinstance(states, _Together) or states.is_new(one):
+                if _is_component(one) and (not isinstance(states, _Together) or states.is_new(one)):
                     yield one
+
+
+def _is_component(one: object) -> TypeGuard[_Component]:
+    return _saves_itself(type(one))
+
+
+@lru_cache(maxsize=1024)
+def _saves_itself(kind: type) -> bool:
+    """Tell whether objects of a class are components; what they say of themselves may be made up as it is asked for."""
+    methods = ("save_to", "load_from", "load_if_exists")
+    return all(iscoroutinefunction(getattr(kind, method, None)) for method in methods)
 
 
 def _has_usual(module: _Component, method: str) -> TypeGuard[StateModule]:
@@ -134,12 +144,20 @@ class _Together(AgentStateStore):
     """What components save together: checked as it comes, written at the end, or before something is read."""
 
     def __init__(self, store: Stored, module: StateModule) -> None:
-        self.store = store
-        """What was given to be saved in, for components that have a way of their own."""
+        self._store = store
         self._states = states_of(store)
         self._names: set[str] = set()
         self._seen: dict[int, object] = {id(module): module}
         self._steps: list[Callable[[], Awaitable[None]]] = []
+
+    @property
+    def states(self) -> Self:
+        """For a component that expects an open store."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # Whatever else the store can do that was given, such as compare versions.
+        return getattr(self._states if hasattr(self._states, name) else self._store, name)
 
     def is_new(self, module: object) -> bool:
         """Tell whether a component is met for the first time."""
@@ -147,15 +165,13 @@ class _Together(AgentStateStore):
         self._seen[id(module)] = module
         return not known
 
-    def leave_to(self, module: _Component, key: SessionKey) -> None:
-        """Have a component save itself in its own way, in its turn."""
-        self._steps.append(lambda: module.save_to(self.store, key))
-
     async def write(self) -> None:
         """Do all that was to be done."""
         steps, self._steps = self._steps, []
-        if steps:
+        if len(steps) > 1:
             await to_its_end(_do(steps))
+        else:
+            await _do(steps)
 
     def _note(self, key: AnyKey, name: str) -> SessionKey:
         if check_name(name) in self._names:
@@ -197,6 +213,11 @@ class _Together(AgentStateStore):
 
     async def close(self) -> None:
         """Do nothing: the store is whose that opened it."""
+
+
+def _together(store: Stored, module: StateModule) -> _Together:
+    """Return what a component saves in together with its parts, or with those that it is a part of."""
+    return store if isinstance(store, _Together) else _Together(store, module)
 
 
 async def _do(steps: list[Callable[[], Awaitable[None]]]) -> None:
