@@ -108,10 +108,13 @@ class MemoryRunner:
     async def is_shared(self, scope: Scope) -> bool:
         return await self.look(lambda: registry.is_shared(scope))
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
+    async def erase(self, scope: Scope) -> ErasureReport:
         left = self._commit(_erase(scope))
         self._data.signals.notify(scope)
         return ErasureReport(scope.session_id, left is not None, left or [])
+
+    async def scrub(self) -> list[str]:
+        return []
 
 
 def _erase(scope: Scope) -> Operation[list[str] | None]:

@@ -162,6 +162,23 @@ class DeletionContract(Settling):
             assert await asyncio.gather(*(_end(manager, how, id) for manager in managers)) == [True] * 3
             assert not await store.states.exists(SessionKey(id, "alice"))
 
+    @pytest.mark.parametrize("agents", [1, 2])
+    async def test_one_who_is_cancelled_has_ended_all_or_nothing(self, store: Store, agents: int) -> None:
+        managers = [SessionManager(store, agent_id=f"agent {number}") for number in range(agents)]
+        for number in range(12):
+            id = f"s{number}"
+            for manager in managers:
+                await manager.get_session(id).append_message(user("hi"))
+            await store.states.save(id, "agent_state", {"n": 1})
+            endings = [asyncio.ensure_future(manager.delete(id)) for manager in managers]
+            # Somewhere between its first step and its last, on one backend or another.
+            await asyncio.sleep(0.0004 * number)
+            for ending in endings:
+                ending.cancel()
+            await asyncio.wait(endings)
+            is_there = [await manager.get(id) is not None for manager in managers]
+            assert await store.states.exists(id) is any(is_there)
+
     async def test_states_without_a_session_are_erased_as_well(self, store: Store) -> None:
         await store.states.save("only", "agent_state", {"n": 1})
         report = await SessionManager(store).erase("only")

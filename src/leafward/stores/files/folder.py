@@ -46,6 +46,13 @@ class Folder:
             os.close(self._root)
             self._root = -1
 
+    def is_there(self) -> bool:
+        """Tell whether the root is still the directory of its name."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._root))
+        except FileNotFoundError:
+            return False
+
     def shown(self, parts: Parts) -> str:
         """Return a path as a person may use it."""
         return os.path.join(self.path, *parts)

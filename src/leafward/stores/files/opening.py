@@ -24,15 +24,18 @@ _log = logging.getLogger("leafward.stores.files")
 class DirectoryLock(WriterLock):
     """The one lock of a directory; it is found again when somebody removed its file."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._path = folder.shown((names.LOCK,))
         self._open()
 
     def _open(self) -> None:
+        if not self._folder.is_there():
+            raise DirectoryRemoved(self._folder.path)
         try:
             super().__init__(self._path)
         except FileNotFoundError as error:
-            raise DirectoryRemoved(os.path.dirname(self._path)) from error
+            raise DirectoryRemoved(self._folder.path) from error
 
     def __enter__(self) -> DirectoryLock:
         if self._lock >= 0:

@@ -224,14 +224,12 @@ class FileRunner(SqliteRunner):
         # The index need not have the journals of other agents.
         return await self._readers.run(lambda _: self._listing.is_shared(scope))
 
-    def _begin_erasure(
-        self, connection: sqlite3.Connection, scope: Scope, scrub: bool
-    ) -> tuple[list[str] | None, Pass | None]:
+    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
         mark = self._journals.mark()
         try:
             self._step(connection, scope.owner)
             position = self._step(connection, scope)
-            begun = super()._begin_erasure(connection, scope, scrub)
+            begun = super()._begin_erasure(connection, scope)
             if position is not None:
                 self._remove(connection, scope, erased=True)
             # Another process may have been killed while it removed this session.
@@ -245,9 +243,12 @@ class FileRunner(SqliteRunner):
         """Wake those who listen whenever another process has committed."""
         return self._watcher.watching()
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
-        # Nothing else that can be erased is in the index.
-        report = await super().erase(scope, scrub=False)
+    async def scrub(self) -> list[str]:
+        # Nothing but sessions is in the index.
+        return []
+
+    async def erase(self, scope: Scope) -> ErasureReport:
+        report = await super().erase(scope)
         left = [one for one in report.not_reached if one not in erase.ELSEWHERE]
         return ErasureReport(report.session_id, report.erased, [*left, *ELSEWHERE] if report.erased else left)
 

@@ -13,7 +13,6 @@ from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import SearchFilter
 from leafward.stores.files.folder import Folder
-from leafward.stores.files.names import LOCK
 from leafward.stores.files.opening import DirectoryLock, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
@@ -110,7 +109,7 @@ class Serving:
     def _open_again(self, lost: Engine, unusable: bool) -> Engine:
         database = index_of(self._folder)
         # A lock of its own: the lost one's writer may still be at work behind the other.
-        lock = DirectoryLock(self._folder.shown((LOCK,)))
+        lock = DirectoryLock(self._folder)
         try:
             with lock:
                 # Unless another process has replaced it already.
@@ -147,8 +146,11 @@ class Serving:
     async def is_shared(self, scope: Scope) -> bool:
         return await self._run(lambda runner: runner.is_shared(scope))
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
-        return await self._run(lambda runner: runner.erase(scope, scrub=scrub))
+    async def erase(self, scope: Scope) -> ErasureReport:
+        return await self._run(lambda runner: runner.erase(scope))
+
+    async def scrub(self) -> list[str]:
+        return await self._run(lambda runner: runner.scrub())
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         return await self._run(lambda runner: runner.take(slot, holder, ttl))

@@ -148,7 +148,7 @@ def _prepare(path: str, durability: str) -> _Opened:
     with named(path):
         folder = Folder(path, synced=durability == "power")
         try:
-            lock = DirectoryLock(folder.shown((names.LOCK,)))
+            lock = DirectoryLock(folder)
         except BaseException:
             folder.close()
             raise

@@ -111,14 +111,18 @@ class ReplicatedRunner:
         self._guard.check()
         return await self._server.is_shared(scope)
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
+    async def scrub(self) -> list[str]:
+        self._guard.check()
+        return await self._server.scrub()
+
+    async def erase(self, scope: Scope) -> ErasureReport:
         self._guard.check()
         async with self._replicas.using(scope) as replica:
             self._guard.check()
             await replica.catch_up(self._server)
             session = await replica.work(lambda: replica.run(find_session(scope)), 0)
             if session is None:
-                return ErasureReport(scope.session_id, False, await self._server.scrub() if scrub else [])
+                return ErasureReport(scope.session_id, False, [])
             kin = parents(await self._server.sessions(scope.owner, None, None))
 
             def execute(statement: str, parameters: tuple[object, ...]) -> list[object]:

@@ -294,7 +294,10 @@ class ServerRunner:
     async def is_shared(self, scope: Scope) -> bool:
         return await self.look(lambda: registry.is_shared(scope))
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
+    async def scrub(self) -> list[str]:
+        return []
+
+    async def erase(self, scope: Scope) -> ErasureReport:
         try:
             left = await self.transact(lambda: erase(scope), new_id())
         finally:

@@ -46,9 +46,10 @@ class Runner(Protocol):
         """Tell whether another agent has a session of this user and this id."""
         ...
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
-        """Delete a session and remove its bytes from wherever the backend keeps any.
+    async def erase(self, scope: Scope) -> ErasureReport:
+        """Delete a session and remove its bytes, and those of what was deleted before, from wherever there are any."""
+        ...
 
-        With `scrub`, also bytes of what was deleted before, be there such a session or not.
-        """
+    async def scrub(self) -> list[str]:
+        """Remove the bytes of what was deleted before; return what cannot be reached."""
         ...

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from leafward.core.archive import Archive
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
 from leafward.stores.drafts import Draft
+from leafward.stores.finishing import to_its_end
 from leafward.stores.leases import Slot
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.sql import commands, copying, registry
@@ -44,34 +43,39 @@ class SqlRegistry:
         await self._runner.write(commands.AddUsage(scope, input_tokens, output_tokens, cost))
 
     async def delete(self, scope: Scope) -> bool:
-        # The states first: a session whose deletion was cut short can be seen, and be deleted again.
-        shared = await self._runner.is_shared(scope)
+        return await to_its_end(self._delete(scope, shared=await self._runner.is_shared(scope)))
+
+    async def _delete(self, scope: Scope, *, shared: bool) -> bool:
         if not shared:
+            # First: a session whose deletion was cut short can be seen, and be deleted again.
             await self._forget_states(scope)
         removed = await self._runner.write(commands.Remove(scope)) is not None
-        if shared and not await self._runner.is_shared(scope):
-            # Who had it too has deleted it meanwhile, and left the states to us.
-            await self._forget_states(scope)
+        if shared:
+            await self._forget_orphaned_states(scope)
         return removed
 
     async def erase(self, scope: Scope) -> ErasureReport:
-        shared = await self._runner.is_shared(scope)
-        forgotten = False if shared else await self._forget_states(scope)
-        report = await self._runner.erase(scope, scrub=forgotten)
-        if shared and not await self._runner.is_shared(scope):
-            # Who had it too has deleted it meanwhile, and left the states to us.
-            forgotten = await self._forget_states(scope)
-            if forgotten:
-                rest = await self._runner.erase(scope, scrub=True)
-                known = report.not_reached
-                report = replace(report, not_reached=[*known, *(one for one in rest.not_reached if one not in known)])
-        if forgotten and not report.erased:
-            return ErasureReport(scope.session_id, True, [*report.not_reached, *COPIES])
-        return report
+        return await to_its_end(self._erase(scope, shared=await self._runner.is_shared(scope)))
+
+    async def _erase(self, scope: Scope, *, shared: bool) -> ErasureReport:
+        forgotten = not shared and await self._forget_states(scope)
+        report = await self._runner.erase(scope)
+        orphaned = shared and await self._forget_orphaned_states(scope)
+        if not orphaned and (report.erased or not forgotten):
+            return report
+        # Their bytes did not go with those of a session.
+        left = [*report.not_reached, *await self._runner.scrub(), *(() if report.erased else COPIES)]
+        return ErasureReport(scope.session_id, True, list(dict.fromkeys(left)))
 
     async def _forget_states(self, scope: Scope) -> bool:
         """Remove the states of a session, and tell whether there were any."""
         return await self._states.forget(Slot(scope.owner.user_id, scope.session_id))
+
+    async def _forget_orphaned_states(self, scope: Scope) -> bool:
+        """Remove them if whoever had the session too has ended it meanwhile, and left them to us."""
+        if await self._runner.is_shared(scope) or await self.get(scope) is not None:
+            return False
+        return await self._forget_states(scope)
 
     async def fork(self, scope: Scope, at_message_id: str, target: Scope, name: str) -> SessionInfo:
         return await self._runner.write(commands.Fork(target, scope, at_message_id, name))

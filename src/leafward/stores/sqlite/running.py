@@ -86,25 +86,27 @@ class SqliteRunner:
     async def is_shared(self, scope: Scope) -> bool:
         return await self.look(lambda: registry.is_shared(scope))
 
-    async def erase(self, scope: Scope, *, scrub: bool) -> ErasureReport:
+    async def erase(self, scope: Scope) -> ErasureReport:
         try:
-            begun = await self._writer.run(lambda connection: self._begin_erasure(connection, scope, scrub))
+            elsewhere, scrubbing = await self._writer.run(lambda connection: self._begin_erasure(connection, scope))
         finally:
             self._signals.notify(scope)
-        elsewhere, scrubbing = begun
-        if scrubbing is None:
-            return ErasureReport(scope.session_id, False, [])
+        left = [] if scrubbing is None else await self._scrubbed(scrubbing)
+        return ErasureReport(scope.session_id, elsewhere is not None, [*(elsewhere or []), *left])
+
+    async def scrub(self) -> list[str]:
+        return await self._scrubbed(await self._writer.run(lambda _: self._scrubber.ask()))
+
+    async def _scrubbed(self, scrubbing: Pass) -> list[str]:
+        """Wait for a pass to be over; return what it could not reach."""
         await self._writer.work_until(lambda: scrubbing.over)
         if scrubbing.failure is not None:
             raise self._database.explain(scrubbing.failure) from scrubbing.failure
-        erased = elsewhere is not None
-        return ErasureReport(scope.session_id, erased, [*(elsewhere or []), *scrubbing.not_reached])
+        return scrubbing.not_reached
 
-    def _begin_erasure(
-        self, connection: sqlite3.Connection, scope: Scope, scrub: bool
-    ) -> tuple[list[str] | None, Pass | None]:
+    def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
         elsewhere = self._database.run(connection, erase.begin(scope))
-        if elsewhere is None and not scrub and self._database.run(connection, erase.found_mark()) is None:
+        if elsewhere is None and self._database.run(connection, erase.found_mark()) is None:
             return None, None
         # Without such a session, an erasure that was begun and killed is finished: perhaps it was of this one.
         # Asked for on the writer's thread: whoever waits may be cancelled, and what was begun is finished all the same.
