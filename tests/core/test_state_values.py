@@ -217,6 +217,24 @@ def test_half_a_surrogate_pair_in_a_model_is_replaced() -> None:
     assert found == Said(text="a\ufffdb", all=[("\ufffd", 2**70)])
 
 
+def test_what_does_as_models_do_need_not_be_one_of_pydantics() -> None:
+    @dataclass
+    class Own:
+        n: int
+
+        def model_dump(self, **_: object) -> dict[str, Any]:
+            return {"n": self.n}
+
+        def model_dump_json(self, **_: object) -> str:
+            return json.dumps(self.model_dump())
+
+        @classmethod
+        def model_validate_json(cls, json_data: str | bytes) -> Own:
+            return cls(**json.loads(json_data))
+
+    assert read_value(write_value(Own(2)), Own) == Own(2)
+
+
 class Tool(BaseModel):
     name: str
 

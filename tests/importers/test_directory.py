@@ -51,6 +51,21 @@ async def test_files_that_the_documents_name_otherwise_are_found(source: Path, t
     assert not [path for path in source.rglob("*") if path.name.startswith(".leafward")]
 
 
+async def test_a_url_names_one_file_for_a_migration_and_for_whoever_opens_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    url = "sqlite:///~/states.db"
+    Path("~").mkdir()
+
+    written = (await migrate(source, url)).written
+
+    assert (await migrate(source, url, dry_run=True)).already_there == written
+    async with open_store(url) as store:
+        assert await store.states.get("sess 1", "planNotebook_state") == {"currentPlan": None}
+
+
 async def test_one_that_may_only_be_read_is_enough(source: Path, target: Path) -> None:
     for path in (source, *source.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)

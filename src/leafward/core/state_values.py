@@ -129,7 +129,7 @@ def _are_alike(one: Any, other: Any) -> bool:
         case (list(), list()) | (tuple(), tuple()):
             items, more = cast(Sequence[object], one), cast(Sequence[object], other)
             return len(items) == len(more) and all(map(_are_alike, items, more))
-        case _Model(), _Model():
+        case _Model(), _Model() if hasattr(type(one), "model_fields"):
             return type(one) is type(other) and _are_alike(_parts(one), _parts(other))
         case _:
             return one == other

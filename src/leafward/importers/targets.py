@@ -166,7 +166,7 @@ def _standalone(named: str, layout: Layout) -> Standalone | None:
     if scheme == "":
         return JsonFileAgentStateStore(named, layout=layout)
     if scheme == "sqlite":
-        return SqliteAgentStateStore(sqlite_path(named), layout=layout)
+        return SqliteAgentStateStore(os.path.abspath(sqlite_path(named)), layout=layout)
     if is_redis(named):
         from leafward.stores.redis.own_states import RedisAgentStateStore
 

@@ -118,6 +118,8 @@ class OurStateContract(VersionedStateContract):
         await ours.save(SessionKey("s", "alice"), "_sandbox_state", {})
         assert await ours.list_session_keys() == {SessionKey("both")}
         assert await ours.list_session_keys("alice") == {SessionKey("s", "alice")}
+        await ours.delete("both", "a")
+        assert await ours.list_session_keys() == set()
         await ours.delete("both")
         assert await ours.list_session_keys() == set()
 

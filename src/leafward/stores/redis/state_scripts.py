@@ -123,7 +123,8 @@ return kept
 """
 )
 
-# KEYS: the set of each place. With no name, all that is there goes. Returns whether there was anything.
+# KEYS: the set of each place. ARGV: the name of what alone makes no session. With no name, all that is there goes.
+# Returns whether there was anything.
 DROP = Script(
     _WRITE
     + """
@@ -136,7 +137,8 @@ for n = 3, #KEYS - (index and 1 or 0) do
         removed = removed + redis.call('SREM', KEYS[n], member)
     end
 end
-if index and redis.call('EXISTS', set) == 0 then redis.call('SREM', index, session) end
+local hidden = redis.call('SISMEMBER', set, ARGV[5])
+if index and redis.call('SCARD', set) == hidden then redis.call('SREM', index, session) end
 -- A server without memory lets go of things, and takes a note once it has.
 return removed > 0 and done('1') or 0
 """

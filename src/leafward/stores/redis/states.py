@@ -81,10 +81,10 @@ class RedisStates:
         return {one.removesuffix(LIST): one.endswith(LIST) for one in sorted(members, reverse=True)}
 
     async def drop(self, slot: Slot, name: str | None, fence: Fence | None) -> None:
-        await self._change(scripts.DROP, slot, name or "", fence, self._sets(slot))
+        await self._change(scripts.DROP, slot, name or "", fence, self._sets(slot), _hidden(slot.user_id))
 
     async def forget(self, slot: Slot) -> bool:
-        return int(await self._change(scripts.DROP, slot, "", None, self._sets(slot))) > 0
+        return int(await self._change(scripts.DROP, slot, "", None, self._sets(slot), _hidden(slot.user_id))) > 0
 
     async def sessions(self, user_id: str | None) -> set[str]:
         if isinstance(self._names, OfACluster):
@@ -93,8 +93,7 @@ class RedisStates:
         found: set[str] = set()
         cursor: bytes | None = b"0"
         while cursor is not None:
-            hidden = OF_SANDBOXES.encode() if user_id is None else b""
-            following, keys = await self._ask(scripts.SCAN, [], cursor, pattern, hidden)
+            following, keys = await self._ask(scripts.SCAN, [], cursor, pattern, _hidden(user_id))
             slots = [self._names.read(_text(key)) for key in keys]
             found.update(slot.session_id for slot in slots if slot is not None and slot.user_id == user_id)
             cursor = None if int(following) == 0 else following
@@ -116,8 +115,7 @@ class RedisStates:
         self._guard.check()
         answer = self._leases.answer(slot.user_id, os.urandom(16).hex())
         index = self._names.index(slot.user_id)
-        # Sandboxes are nobody's.
-        unlisted = script is not scripts.DROP and name == OF_SANDBOXES and slot.user_id is None
+        unlisted = script is not scripts.DROP and name.encode() == _hidden(slot.user_id)
         session = b"" if index is None or unlisted else slot.session_id.encode()
         token = b"" if fence is None else fence.token
         all_keys = [self._leases.lease(slot)[0], answer, *keys, *(() if index is None else (index,))]
@@ -125,6 +123,11 @@ class RedisStates:
         if found == _LOST:
             raise LeaseLost(slot.session_id)
         return found
+
+
+def _hidden(user_id: str | None) -> bytes:
+    """Return the name of what alone makes no session: sandboxes are nobody's."""
+    return OF_SANDBOXES.encode() if user_id is None else b""
 
 
 def _text(value: bytes | str) -> str:
