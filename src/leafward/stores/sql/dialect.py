@@ -108,17 +108,14 @@ class Dialect(ABC):
             case Wanted(groups):
                 return self.wanted(groups)
             case WordList(words):
-                return self.word_list(words)
+                # A server cuts it in a fraction of the time that a driver takes for as many words.
+                return " ".join(words)
             case _:
                 return value
 
     @abstractmethod
     def wanted(self, groups: list[list[str]]) -> str:
         """Return in the index's language that a text has one word of each group."""
-
-    @abstractmethod
-    def word_list(self, words: list[str]) -> Any:
-        """Return words as the index takes them."""
 
     def decode(self, rows: Iterable[Any]) -> list[Any]:
         """Return rows as they were before they were encoded."""
@@ -149,7 +146,7 @@ class Postgres(Dialect):
                 "word_number": "",
                 "words": "TSVECTOR",
                 "word_index": "CREATE INDEX {p}words_found ON {p}words USING gin (words)",
-                "word_list": "array_to_tsvector(CAST(? AS TEXT[]))",
+                "word_list": "array_to_tsvector(string_to_array(?, ' '))",
                 "match": "w.words @@ CAST(CAST(? AS TEXT) AS TSQUERY)",
                 "options": "",
                 # Every write updates the session's row: with room beside it, and no index on what changes, in place.
@@ -177,9 +174,6 @@ class Postgres(Dialect):
 
     def wanted(self, groups: list[list[str]]) -> str:
         return " & ".join(f"({' | '.join(group)})" for group in groups)
-
-    def word_list(self, words: list[str]) -> Any:
-        return words
 
     def encode_text(self, text: str) -> str:
         if "\0" in text or self._MARK in text:
@@ -256,6 +250,3 @@ class MySQL(Dialect):
 
     def wanted(self, groups: list[list[str]]) -> str:
         return " ".join(f"+{group[0]}" if len(group) == 1 else f"+({' '.join(group)})" for group in groups)
-
-    def word_list(self, words: list[str]) -> Any:
-        return " ".join(words)
