@@ -138,14 +138,24 @@ class _Appending:
         assert (foreign.id, foreign.text) == ("foreign", "from elsewhere")
         assert foreign.to_dict()["colour"] == 7
 
-    async def test_concurrent_appends_form_one_chain(self, store: Store) -> None:
+    async def test_concurrent_appends_form_one_chain_in_the_order_of_the_calls(self, store: Store) -> None:
         handles = [Session(store, "s"), Session(store, "s")]
 
         await asyncio.gather(*(handles[n % 2].append_message(user(f"m{n}")) for n in range(50)))
 
         history = await handles[0].get_history()
-        assert sorted(m.text for m in history) == sorted(f"m{n}" for n in range(50))
+        assert [m.text for m in history] == [f"m{n}" for n in range(50)]
         assert [await handles[1].get_parent(m.id) for m in history] == [None, *history[:-1]]
+
+    async def test_writes_of_one_session_keep_the_order_of_the_calls(self, store: Store) -> None:
+        session = Session(store, "s")
+        calls = [session.append_message(user(f"m{n}", id=f"m{n}")) for n in range(6)]
+        renames = [session.update_message(user(f"changed {n}", id=f"m{n}")) for n in range(6)]
+
+        await asyncio.gather(*calls, *renames, session.delete_messages(["m0"]), session.append_message(user("last")))
+
+        texts = [message.text for message in await session.get_history()]
+        assert texts == [*(f"changed {n}" for n in range(1, 6)), "last"]
 
     async def test_a_refused_append_fails_alone(self, store: Store) -> None:
         session = Session(store, "s")

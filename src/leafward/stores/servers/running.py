@@ -18,6 +18,7 @@ from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.times import now_micros
 from leafward.stores.contracts import Appended, SearchFilter
+from leafward.stores.gate import Gate
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
@@ -84,6 +85,7 @@ class ServerRunner:
         self._named = 0
         self._writes = 0
         """How many are under way."""
+        self._gate = Gate()
         # What a process that was killed left behind is nothing that a short visit has to wait for.
         self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy) if tidies else None
 
@@ -99,20 +101,25 @@ class ServerRunner:
         if fence is not None:
             fence.check(command.scope)
         self._guard.check()
+        # In the order of the calls, which connections would not keep.
+        async with self._gate.turn(command.scope):
+            self._guard.check()
+            result = await self._write_in_turn(command, fence)
+        self._follow_up(command)
+        return result
+
+    async def _write_in_turn(self, command: Command[T], fence: Fence | None) -> T:
         attempt = _Try[T](_name_for(command))
         plain = _below_the_leaf(command)
         self._writes += 1
         try:
             appended = None if plain is None else await self._append(plain, fence, attempt)
-            if appended is None:
-                result = await self._to_its_end(attempt, lambda: self._write(command, plain, fence, attempt))
-            else:
-                result = cast(T, appended)
+            if appended is not None:
+                return cast(T, appended)
+            return await self._to_its_end(attempt, lambda: self._write(command, plain, fence, attempt))
         finally:
             self._writes -= 1
             self._signals.notify(command.scope)
-        self._follow_up(command)
-        return result
 
     async def _append(self, command: Append, fence: Fence | None, attempt: _Try[Any]) -> Appended | None:
         """Append together with others, if it can be done so."""
