@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from leafward.core.prompt import ContextBlock as ContextBlock
     from leafward.core.ranking import SearchResult as SearchResult
     from leafward.core.session_key import SessionKey as SessionKey
+    from leafward.engine.toolkit import Toolkit as Toolkit
     from leafward.portal import blocking as blocking
     from leafward.sessions.manager import SessionManager as SessionManager
     from leafward.sessions.providers import StaticContext as StaticContext
@@ -85,6 +86,7 @@ _HOMES = {
     "leafward.core.prompt": ("ContextBlock",),
     "leafward.core.ranking": ("SearchResult",),
     "leafward.core.session_key": ("SessionKey",),
+    "leafward.engine.toolkit": ("Toolkit",),
     "leafward.portal": ("blocking",),
     "leafward.sessions.manager": ("SessionManager",),
     "leafward.sessions.providers": (
@@ -141,6 +143,7 @@ __all__ = [
     "StoredSearchProvider",
     "Tool",
     "ToolSet",
+    "Toolkit",
     "assistant",
     "blocking",
     "create_compact_function",

@@ -13,6 +13,7 @@ from leafward import (
     ConfigurationError,
     SessionKey,
     SessionNotFound,
+    StateDecodeError,
     assistant,
     open_store,
     user,
@@ -305,6 +306,21 @@ async def test_of_components_that_cannot_be_saved_together_none_is(states: Agent
     with pytest.raises((ConfigurationError, ValueError)):
         await Two().save_to(states, "s")
     assert not await states.exists("s")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_load_that_fails_leaves_every_component_as_it_was(states: AgentStateStore, stored: bool) -> None:
+    one = Assistant()
+    one.memory.add_message(user("mine"))
+    one.tools.set_active_groups(["files"])
+    if stored:
+        await Assistant().save_to(states, "s")
+    await states.save("s", "planNotebook_state", {"currentPlan": 5})
+    for load in (one.load_from, one.load_if_exists):
+        with pytest.raises(StateDecodeError):
+            await load(states, "s")
+        assert [message.text for message in one.memory.get_messages()] == ["mine"]
+        assert one.tools.active_groups == ["files"]
 
 
 async def test_one_who_is_cancelled_has_saved_all_or_nothing(states: AgentStateStore) -> None:

@@ -56,8 +56,11 @@ class TestDurability:
             assert store.durability() == "power"
             assert store.distributed
 
-    async def test_one_that_is_synced_every_second_survives_the_process(self, private_redis: PrivateRedis) -> None:
-        with private_redis(settings=["appendfsync everysec"]) as server:
+    @pytest.mark.parametrize("setting", ["appendfsync everysec", "no-appendfsync-on-rewrite yes"])
+    async def test_one_that_is_not_always_synced_survives_the_process(
+        self, private_redis: PrivateRedis, setting: str
+    ) -> None:
+        with private_redis(settings=[setting]) as server:
             async with open_store(server.url) as store:
                 assert store.durability() == "process"
 

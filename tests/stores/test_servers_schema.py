@@ -147,6 +147,19 @@ WRONG = f"wrong{os.getpid()}_"
 """A prefix for this process alone: its neighbours run the same tests on the same server."""
 
 
+class TestAWrongEngine:
+    async def test_is_refused_by_mysql(self, mysql_url: str) -> None:
+        kind = KINDS["mysql"]
+        try:
+            async with opened(mysql_url, table_prefix=WRONG) as store:
+                await Session(store).append_message(user("hi"))
+            await kind.ask(mysql_url, f"ALTER TABLE {WRONG}message ENGINE = MyISAM")
+            with pytest.raises(ConfigurationError, match=rf"{WRONG}message.*engine MyISAM"):
+                await open_store(mysql_url, table_prefix=WRONG)
+        finally:
+            await drop_tables(kind, mysql_url, WRONG)
+
+
 class TestAWrongCollation:
     @pytest.mark.parametrize("collation", ["utf8mb4_unicode_ci", "utf8mb4_bin", "latin1_swedish_ci"])
     async def test_is_refused_by_mysql(self, mysql_url: str, collation: str) -> None:

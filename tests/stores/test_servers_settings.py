@@ -133,7 +133,7 @@ class TestDurability(SetAnew):
             ({"postgres": [], "mysql": []}, "power"),
             ({"postgres": ["fsync = off"], "mysql": ["innodb_flush_log_at_trx_commit = 2"]}, "process"),
             ({"postgres": ["synchronous_commit = off"], "mysql": ["innodb_flush_log_at_trx_commit = 0"]}, "none"),
-            ({"postgres": ["full_page_writes = off"], "mysql": ["innodb_flush_log_at_trx_commit = 2"]}, "process"),
+            ({"postgres": ["full_page_writes = off"], "mysql": ["innodb_doublewrite = 0"]}, "process"),
             ({"postgres": ["synchronous_commit = local"], "mysql": ["innodb_flush_log_at_trx_commit = 3"]}, "power"),
         ],
     )

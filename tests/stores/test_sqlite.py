@@ -160,8 +160,9 @@ class TestOneFile:
 
 
 class TestBadFiles:
-    async def test_a_file_that_is_no_database_is_left_alone(self, path: Path) -> None:
-        path.write_bytes(b"dear diary, " * 500)
+    @pytest.mark.parametrize("times", [1, 40, 500])
+    async def test_a_file_that_is_no_database_is_left_alone(self, path: Path, times: int) -> None:
+        path.write_bytes(b"dear diary, " * times)
         before = path.read_bytes()
         with pytest.raises(CorruptStore, match="not a SQLite database"):
             await open_store(f"sqlite:///{path}")

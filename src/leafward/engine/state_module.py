@@ -59,7 +59,7 @@ class StateModule:
 
         Raises:
             SessionNotFound: nothing is saved under this key.
-            StateDecodeError: what is saved cannot be read; the component may be restored in part.
+            StateDecodeError: what is saved cannot be read; all attributes are as they were.
         """
         found = key_of(key)
         if not await self.load_if_exists(store, found):
@@ -70,7 +70,11 @@ class StateModule:
         states, found = _together(store, self), key_of(key)
         if not await states.exists(found):
             return False
-        await self.load_state(states, found)
+        try:
+            await self.load_state(states, found)
+        except BaseException:
+            states.put_back()
+            raise
         if states is not store:
             await states.write()
         return True
@@ -147,8 +151,10 @@ class _Together(AgentStateStore):
         self._store = store
         self._states = states_of(store)
         self._names: set[str] = set()
-        self._seen: dict[int, object] = {id(module): module}
+        self._seen: dict[int, tuple[object, dict[str, object]]] = {}
+        """Components, each with the attributes that it had."""
         self._steps: list[Callable[[], Awaitable[None]]] = []
+        self.is_new(module)
 
     @property
     def states(self) -> Self:
@@ -161,9 +167,17 @@ class _Together(AgentStateStore):
 
     def is_new(self, module: object) -> bool:
         """Tell whether a component is met for the first time."""
-        known = id(module) in self._seen
-        self._seen[id(module)] = module
-        return not known
+        if id(module) in self._seen:
+            return False
+        self._seen[id(module)] = module, dict(getattr(module, "__dict__", {}))
+        return True
+
+    def put_back(self) -> None:
+        """Give components the attributes that they had, for some may be loaded and others not."""
+        for module, attributes in self._seen.values():
+            if attributes:
+                vars(module).clear()
+                vars(module).update(attributes)
 
     async def write(self) -> None:
         """Do all that was to be done."""

@@ -150,6 +150,15 @@ class _Lifetime:
         assert {name: text for name, text in said.items() if "event loop" not in text} == {}
         assert await session.get_history() == [stored]
 
+    async def test_closing_from_another_event_loop_works_or_says_why_not(self, store: Store) -> None:
+        await Session(store, "s").append_message(user("text"))
+        (refusal,) = await asyncio.gather(asyncio.to_thread(lambda: asyncio.run(store.close())), return_exceptions=True)
+        if refusal is not None:
+            assert isinstance(refusal, StoreError)
+            assert "event loop" in str(refusal)
+            await Session(store, "s").append_message(user("and on"))
+        await store.close()
+
     async def test_use_in_a_forked_child_says_so(self, store: Store) -> None:
         session = Session(store, "s")
         stored = await session.append_message(user("text", id="m"))

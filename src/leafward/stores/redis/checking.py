@@ -29,6 +29,8 @@ class Facts(NamedTuple):
 
     info: dict[str, Any]
     fsync: str
+    pauses: str
+    """Whether it forgoes that while it writes its file anew."""
 
 
 async def check(client: Any, where: str) -> Durability:
@@ -62,18 +64,23 @@ async def _ask(client: Any) -> list[Facts]:
 
 async def _ask_one(server: Any) -> Facts:
     info: dict[str, Any] = {}
-    fsync = ""
+    fsync = pauses = ""
     try:
         info = await server.execute_command("INFO")
-        settings = await server.execute_command("CONFIG GET", "appendfsync")
-        fsync = next((_text(value) for name, value in settings.items() if _text(name) == "appendfsync"), "")
+        fsync = await _setting(server, "appendfsync")
+        pauses = await _setting(server, "no-appendfsync-on-rewrite")
     except redis.NoPermissionError:
         _log.info("the server does not let this user ask for all of its settings")
     except redis.ResponseError as error:
         # Some hosted servers have no CONFIG.
         if not info or "unknown command" not in str(error).lower():
             raise
-    return Facts(info, fsync)
+    return Facts(info, fsync, pauses)
+
+
+async def _setting(server: Any, wanted: str) -> str:
+    found = await server.execute_command("CONFIG GET", wanted)
+    return next((_text(value) for name, value in found.items() if _text(name) == wanted), "")
 
 
 def _text(value: Any) -> str:
@@ -81,7 +88,7 @@ def _text(value: Any) -> str:
 
 
 def _judge(facts: Facts, where: str, *, cluster: bool) -> Durability:
-    info, fsync = facts
+    info, fsync, pauses = facts
     if info.get("redis_mode") == "sentinel":
         raise ConfigurationError(
             f"{where} is a sentinel, which keeps no sessions: write redis+sentinel:// with the same host and the master"
@@ -103,7 +110,7 @@ def _judge(facts: Facts, where: str, *, cluster: bool) -> Durability:
             where,
         )
         return "none"
-    return "power" if fsync == "always" else "process"
+    return "power" if fsync == "always" and pauses != "yes" else "process"
 
 
 def refusal(error: Exception, where: str) -> LeafwardError:

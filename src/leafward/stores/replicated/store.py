@@ -39,5 +39,7 @@ class ReplicatedStore(SqlStore):
         """Finish what was begun and let go of the server; a second call does nothing."""
         self._guard.check_process()
         if not self._guard.closed:
+            # Connections are those of the loop they were made in.
+            self._guard.check()
             self._guard.closed = True
             await self.runner.close()

@@ -43,11 +43,16 @@ BEGIN_READING = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACT
 
 SETTINGS = """
     SELECT VERSION(), @@global.read_only, @@global.innodb_read_only, @@global.innodb_flush_log_at_trx_commit,
-        @@global.max_allowed_packet, DATABASE(), @@sql_mode"""
+        @@global.innodb_doublewrite, @@global.max_allowed_packet, DATABASE(), @@sql_mode"""
 INDEX_SETTINGS = "SELECT @@global.innodb_ft_min_token_size, @@global.innodb_ft_max_token_size"
 ISOLATION = "SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')"
 HAS_META = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s"
 
+ENGINES = """
+    SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE ?"""
+
+_TORN_PAGES = frozenset({"0", "OFF", "DETECT_ONLY"})
+"""Settings of `innodb_doublewrite` by which a page that a power cut tore is not mended."""
 _DUPLICATE_KEY_NAME = 1061
 _DUPLICATE = 1062
 _RACES = frozenset({_DUPLICATE, 1205, 1213})
@@ -192,7 +197,7 @@ class MysqlServer(Server):
         """See that the server can be used."""
         async with self.connection() as connection:
             (settings,) = (await self._ask(connection, SETTINGS))[0][0]
-            version, read_only, innodb, flush, packet, database, mode = settings
+            version, read_only, innodb, flush, pages, packet, database, mode = settings
             if database is None:
                 raise ConfigurationError(f"the URL of {self.where} names no database: write mysql://…/name")
             if read_only not in (0, "OFF") or innodb:
@@ -205,6 +210,8 @@ class MysqlServer(Server):
                 )
             self._packet = packet
             self.durability = "power" if flush in (1, 3) else "process" if flush == 2 else "none"
+            if self.durability == "power" and str(pages) in _TORN_PAGES:
+                self.durability = "process"
             collation = "utf8mb4_nopad_bin" if "MariaDB" in version else "utf8mb4_0900_bin"
             self.dialect = MySQL(self._prefix, self._states, collation=collation)
             self._collation = collation
@@ -228,6 +235,17 @@ class MysqlServer(Server):
     async def make_tables(self, connection: Any) -> None:
         await self._migrate(connection)
         await setup.check_collations(self, connection, self._prefix, database="DATABASE()", wanted=self._collation)
+        await self._check_engines(connection)
+
+    async def _check_engines(self, connection: Any) -> None:
+        """Raise unless our tables have transactions."""
+        ours = {f"{self._prefix}{name}" for name in tables.TABLES}
+        for table, engine in await self.execute(connection, ENGINES, (f"{self._prefix}%",), writing=False):
+            if table in ours and engine != "InnoDB":
+                raise ConfigurationError(
+                    f"the table {table} on {self.where} has the engine {engine}, which undoes nothing and survives no "
+                    "crash: change it to InnoDB, or give another table_prefix"
+                )
 
     async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
         if not self.keeps_every_id(collations):

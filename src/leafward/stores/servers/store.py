@@ -33,6 +33,8 @@ class ServerStore(SqlStore):
         """Finish what was begun and let go of the connections; a pool that was given stays open."""
         self._guard.check_process()
         if not self._guard.closed:
+            # Connections are those of the loop they were made in.
+            self._guard.check()
             self._guard.closed = True
             await self._runner.close()
             await self._server.close()

@@ -13,6 +13,8 @@ from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.lock import WriterLock
 from leafward.stores.sqlite.mounts import refuse_network
 
+_SMALLEST = 512
+"""Bytes of a file that holds the smallest page there is."""
 HAS_META = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{p}meta'"
 
 
@@ -35,7 +37,11 @@ def prepare(database: Database) -> tuple[WriterLock, sqlite3.Connection]:
 def open_file(database: Database) -> sqlite3.Connection:
     """Open the file, made first when it is missing, with its tables up to date; behind the lock."""
     path = Path(database.path)
-    if not path.exists():
+    if path.exists():
+        if 0 < path.stat().st_size < _SMALLEST:
+            # SQLite would take it for an empty one, and write over it.
+            raise CorruptStore(str(path), "is not a SQLite database")
+    else:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         fsync(path.parent)
     database.note_file()
