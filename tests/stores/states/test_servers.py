@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from leafward import ConfigurationError
 from leafward.stores import AgentStateStore, MysqlAgentStateStore, PostgresAgentStateStore
 from leafward.testing.our_states import OurStateContract
 from tests.stores.both_servers import KINDS, Kind
@@ -76,3 +77,11 @@ class TestATableThatJavaMade(TestMySQL):
         await kind.ask(url, JAVAS_TABLE.format(table))
         yield table
         await kind.ask(url, f"DROP TABLE {table}")
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@h/0", "jdbc:mysql://h/d?password=secret", "states.db"])
+@pytest.mark.parametrize("kind", [MysqlAgentStateStore, PostgresAgentStateStore])
+def test_a_url_of_another_kind_is_refused_at_once(kind: type[AgentStateStore], url: str) -> None:
+    with pytest.raises(ConfigurationError, match="://user@host/database") as refused:
+        kind(url)  # pyright: ignore[reportCallIssue]
+    assert "secret" not in str(refused.value)
