@@ -23,12 +23,12 @@ from leafward.stores.urls import without_secrets
 
 class _OnServer(Standalone):
     distributed = True
-    scheme: str
+    _scheme: str
 
     def __init__(self, url: str, states: StatesTable, *, layout: str, create: bool) -> None:
-        if not isinstance(url, str) or not url.startswith(f"{self.scheme}://"):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(url, str) or not url.startswith(f"{self._scheme}://"):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"{type(self).__name__} takes a URL such as {self.scheme}://user@host/database, "
+                f"{type(self).__name__} takes a URL such as {self._scheme}://user@host/database, "
                 f"not {without_secrets(str(url))!r}"
             )
         self._layout: Layout = check_layout(layout)
@@ -60,7 +60,7 @@ class _OnServer(Standalone):
 class MysqlAgentStateStore(_OnServer):
     """States in MySQL or MariaDB, in the table that AgentScope for Java has: `mysql://user@host/database`."""
 
-    scheme = "mysql"
+    _scheme = "mysql"
 
     def __init__(self, url: str, table: str = STATES.table, *, layout: str = "2.x", create: bool = True) -> None:
         name = _identifier("table", table, r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
@@ -75,7 +75,7 @@ class MysqlAgentStateStore(_OnServer):
 class PostgresAgentStateStore(_OnServer):
     """States in PostgreSQL, in the table that AgentScope for Java has: `postgresql://user@host/database`."""
 
-    scheme = "postgresql"
+    _scheme = "postgresql"
 
     def __init__(
         self,
