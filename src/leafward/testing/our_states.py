@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -122,6 +123,18 @@ class OurStateContract(VersionedStateContract):
         assert await ours.list_session_keys() == set()
         await ours.delete("both")
         assert await ours.list_session_keys() == set()
+
+    async def test_saves_of_one_session_keep_the_order_of_the_calls(self, ours: StateStore) -> None:
+        saves = [ours.save("s", "value", {"n": n}) for n in range(12)]
+        lists = [ours.save_list("s", "list", [{"n": n}] * (n % 4)) for n in range(12)]
+        mixed = [ours.save("s", "either", [{}] * n if n % 2 else {"n": n}) for n in range(4)]
+
+        await asyncio.gather(*saves, *lists, *mixed, ours.delete("s", "gone"), ours.save("s", "gone", {}))
+
+        assert await ours.get("s", "value") == {"n": 11}
+        assert await ours.get_list("s", "list") == [{"n": 11}] * 3
+        assert await ours.get_list("s", "either") == [{}] * 3
+        assert await ours.get("s", "gone") == {}
 
     async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
         assert isinstance(ours.distributed, bool)

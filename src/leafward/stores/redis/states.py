@@ -8,6 +8,7 @@ from hashlib import sha1
 from typing import Any
 
 from leafward.core.errors import LeaseLost, StaleState
+from leafward.stores.gate import Gate
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.redis import state_scripts as scripts
@@ -28,6 +29,8 @@ class RedisStates:
         self._names = names
         self._leases = leases
         self._guard = guard
+        # What is saved last is what stays, though connections are shared.
+        self._gate = Gate()
 
     async def get(self, slot: Slot, name: str) -> Stored | None:
         found = await self._ask(scripts.GET, self._keys(slot, name), name.encode())
@@ -38,7 +41,8 @@ class RedisStates:
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         keys = keys_of(self._names.places(slot)[0], name)
         wanted = b"" if expected is None else expected
-        version = await self._change(scripts.PUT, slot, name, fence, keys, text.encode(), wanted)
+        async with self._gate.turn(slot):
+            version = await self._change(scripts.PUT, slot, name, fence, keys, text.encode(), wanted)
         if version == _OTHERWISE:
             assert expected is not None
             raise StaleState(*slot, name, expected)
@@ -53,6 +57,10 @@ class RedisStates:
     async def put_list(
         self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
     ) -> None:
+        async with self._gate.turn(slot):
+            await self._put_list(slot, name, texts, fence, fresh=fresh)
+
+    async def _put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool) -> None:
         keys = keys_of(self._names.places(slot)[0], name)
         items = [text.encode() for text in texts]
         mark = (FILLED if items else EMPTY).encode()
@@ -81,7 +89,8 @@ class RedisStates:
         return {one.removesuffix(LIST): one.endswith(LIST) for one in sorted(members, reverse=True)}
 
     async def drop(self, slot: Slot, name: str | None, fence: Fence | None) -> None:
-        await self._change(scripts.DROP, slot, name or "", fence, self._sets(slot), _hidden(slot.user_id))
+        async with self._gate.turn(slot):
+            await self._change(scripts.DROP, slot, name or "", fence, self._sets(slot), _hidden(slot.user_id))
 
     async def forget(self, slot: Slot) -> bool:
         return int(await self._change(scripts.DROP, slot, "", None, self._sets(slot), _hidden(slot.user_id))) > 0

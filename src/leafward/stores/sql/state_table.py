@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from leafward.stores.gate import Gate
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.sql.operations import Operation, Statement
 from leafward.stores.sql.states import StateRows
@@ -37,6 +38,8 @@ class SqlStates:
     def __init__(self, runner: StateRunner, rows: StateRows) -> None:
         self._runner = runner
         self._rows = rows
+        # What is saved last is what stays, on servers with many connections too.
+        self._gate = Gate()
 
     async def _ready(self, *, saving: bool = False) -> StateRows:
         """Return the operations, once there is a table; for who saves, one that has all that is needed."""
@@ -47,9 +50,10 @@ class SqlStates:
         return await self._runner.look(lambda: rows.get(slot, name))
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
-        rows = await self._ready(saving=True)
-        alone = rows.replace(slot, name, text, expected, fence)
-        return await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
+        async with self._gate.turn(slot):
+            rows = await self._ready(saving=True)
+            alone = rows.replace(slot, name, text, expected, fence)
+            return await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
 
     async def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         rows = await self._ready()
@@ -58,8 +62,9 @@ class SqlStates:
     async def put_list(
         self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool = False
     ) -> None:
-        rows = await self._ready(saving=True)
-        await self._runner.change(lambda again: rows.put_list(slot, name, texts, fresh=fresh, again=again), fence)
+        async with self._gate.turn(slot):
+            rows = await self._ready(saving=True)
+            await self._runner.change(lambda again: rows.put_list(slot, name, texts, fresh=fresh, again=again), fence)
 
     async def exists(self, slot: Slot) -> bool:
         rows = await self._ready()
@@ -70,8 +75,9 @@ class SqlStates:
         return await self._runner.look(lambda: rows.names(slot))
 
     async def drop(self, slot: Slot, name: str | None, fence: Fence | None) -> None:
-        rows = await self._ready()
-        await self._runner.change(lambda _: rows.drop(slot, name), fence)
+        async with self._gate.turn(slot):
+            rows = await self._ready()
+            await self._runner.change(lambda _: rows.drop(slot, name), fence)
 
     async def forget(self, slot: Slot) -> bool:
         rows = await self._ready()
