@@ -1,4 +1,7 @@
-"""A journal that lost what was acknowledged says so; it is never taken for one that was shorter all along."""
+"""A journal that lost what was acknowledged says so; it is never taken for one that was shorter all along.
+
+One whose last write is torn goes on without it; any other waits for a repair.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,19 @@ import asyncio
 import logging
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from leafward import CorruptStore, Message, MessageNotFound, Session, user
+from leafward import CorruptStore, Message, MessageNotFound, Session, StoreError, user
 from leafward.core.ids import Scope
 from leafward.stores.entries import Shelf
+from leafward.stores.files import FileStore
+from leafward.stores.files.writing import Journals
 from tests.stores.files_store import drop_index, fill, journal, opened, shared_journal, texts, types
 
 
@@ -40,16 +47,147 @@ def without_last_line(data: bytes) -> bytes:
     return data[: data.rindex(b"\n", 0, -1) + 1]
 
 
+TEARS: dict[str, Callable[[bytes], bytes]] = {
+    "a bit of the last line": flipped,
+    "the end of the last line": lambda data: data[:-9],
+    "all but a byte of the last line": lambda data: data[: len(without_last_line(data)) + 1],
+    "the last line, with zeros in its place": lambda data: without_last_line(data).ljust(len(data), b"\0"),
+    "the last line, with a torn write after it": lambda data: flipped(data) + b'{"type":"mess',
+}
 LOSSES: dict[str, tuple[Callable[[bytes], bytes], int]] = {
-    "a bit of the last line": (flipped, 4),
     "the last line": (without_last_line, 4),
-    "the end of the last line": (lambda data: data[:-9], 4),
-    "the last line, with a torn write after it": (lambda data: flipped(data) + b'{"type":"mess', 4),
     "the last two lines": (lambda data: without_last_line(without_last_line(data)), 3),
     "all but the beginning of the first line": (lambda data: data[:13], 0),
     "every byte": (lambda data: bytes(len(data)), 0),
     "all": (lambda data: b"", 0),
 }
+
+
+async def picture(store: FileStore) -> dict[str, Any]:
+    """What can be told of the session."""
+    session, owner = Session(store, "s"), Scope.of("s").owner
+    return {
+        "texts": await texts(store),
+        "found": sorted(found.id for found in await session.search("walnut", limit=9)),
+        "leaf": await session.get_latest_leaf(),
+        "version": await session.get_version(),
+        "tree": await session.get_tree(),
+        "listed": await store.registry.list(owner, limit=None, cursor=None),
+    }
+
+
+def torn_tails(path: Path) -> list[bytes]:
+    return [one.read_bytes() for one in sorted(path.parent.glob(f"{path.name}.torn-*"))]
+
+
+@pytest.mark.parametrize("what", TEARS)
+async def test_a_torn_end_is_moved_aside_though_it_was_acknowledged(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        await fill(store, count=4)
+        before, whole = await picture(store), path.read_bytes()
+        await Session(store, "s").append_message(user("walnut 4", id="m4"))
+        assert len(await texts(other)) == 5
+        left = TEARS[what](path.read_bytes())
+        overwrite(path, left)
+
+        assert await picture(other) == before
+        assert await picture(store) == before
+
+        assert path.read_bytes() == whole
+        assert torn_tails(path) == [left[len(whole) :]]
+        [told] = caplog.records
+        assert told.levelname == "ERROR"
+        assert all(one in told.getMessage() for one in (f"{path} ", "acknowledged", "line 6 ", f"{path.name}.torn-1"))
+        assert await store.damage() == []
+        assert (await store.repair("s")).repaired is False
+        await Session(store, "s").append_message(user("on", id="on"))
+        await Session(other, "s").append_message(user("and on"))
+        after = await picture(store)
+        assert after["texts"] == [*before["texts"], "on", "and on"]
+    drop_index(tmp_path)
+    async with opened(tmp_path) as store:
+        assert await picture(store) == after
+
+
+async def test_a_batch_that_lost_its_last_line_is_torn_though_it_was_acknowledged(tmp_path: Path) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=2)
+        whole = path.read_bytes()
+        await Session(store, "s").append_messages([user("one"), user("two"), user("three")])
+        left = without_last_line(path.read_bytes())
+        overwrite(path, left)
+
+        assert await texts(store) == ["walnut 0", "walnut 1"]
+
+        assert torn_tails(path) == [left[len(whole) :]]
+        await Session(store, "s").append_message(user("on"))
+    assert types(path) == ["session", "message", "message", "message"]
+
+
+async def test_an_append_is_the_first_to_find_a_torn_end(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store, count=3)
+    os.truncate(journal(tmp_path), journal(tmp_path).stat().st_size - 10)
+
+    async with opened(tmp_path) as store:
+        await Session(store, "s").append_message(user("on"))
+        assert await texts(store) == ["walnut 0", "walnut 1", "on"]
+
+
+async def test_a_torn_end_is_cut_for_good_also_when_the_index_cannot_note_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=3)
+        overwrite(path, path.read_bytes()[:-9])
+
+        def fails(self: Journals, connection: sqlite3.Connection) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journals, "commit", fails)
+            with pytest.raises(StoreError):
+                await texts(store)
+        assert len(torn_tails(path)) == 1
+
+        assert await texts(store) == ["walnut 0", "walnut 1"]
+        assert await store.damage() == []
+        await Session(store, "s").append_message(user("on"))
+
+
+async def test_a_loss_that_was_told_is_not_made_good_by_a_torn_write_after_it(tmp_path: Path) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=3)
+        overwrite(path, without_last_line(path.read_bytes()))
+        assert len(await texts(store)) == 2
+        left = path.read_bytes() + b'{"type":"mess'
+        overwrite(path, left)
+
+        with pytest.raises(CorruptStore, match="line 4 "):
+            await Session(store, "s").append_message(user("no"))
+        assert path.read_bytes() == left
+
+
+async def test_a_shared_journal_that_is_torn_goes_on_though_it_was_acknowledged(tmp_path: Path) -> None:
+    shelf = Shelf(Scope.of("s"), "facts", shared=True)
+    async with opened(tmp_path) as store:
+        for n in range(3):
+            await store.entries.edit(shelf, f"k{n}", lambda _, n=n: f"fact {n}")
+        path = shared_journal(tmp_path)
+        overwrite(path, path.read_bytes()[:-9])
+
+        assert [await store.entries.get(shelf, f"k{n}") is not None for n in range(3)] == [True, True, False]
+        await store.entries.edit(shelf, "k3", lambda _: "yes")
+        assert len(torn_tails(path)) == 1
+    drop_index(tmp_path)
+    async with opened(tmp_path) as store:
+        assert [await store.entries.get(shelf, f"k{n}") is not None for n in range(4)] == [True, True, False, True]
 
 
 @pytest.mark.parametrize("what", LOSSES)
@@ -106,6 +244,20 @@ async def test_what_was_lost_can_be_put_back(tmp_path: Path, what: str) -> None:
 
         assert len(await texts(store)) == 5
         assert await store.damage() == []
+        await Session(store, "s").append_message(user("on"))
+
+
+async def test_what_was_torn_can_be_put_back(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store, count=5)
+        path = journal(tmp_path)
+        before = path.read_bytes()
+        overwrite(path, before[:-9])
+        assert len(await texts(store)) == 4
+
+        overwrite(path, path.read_bytes() + torn_tails(path)[0] + before[-9:])
+
+        assert len(await texts(store)) == 5
         await Session(store, "s").append_message(user("on"))
 
 

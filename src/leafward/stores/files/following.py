@@ -81,18 +81,18 @@ class Following:
     def _catch_up(self, connection: sqlite3.Connection, key: Key, known: Position | None, number: int) -> Position:
         stamp = Stamp.of(os.fstat(number))
         reading = self._read_on(known, stamp, number)
-        crc = None
+        short = None
         if reading is None:
             reading = read(read_from(number, 0))
             self._check_owner(key, reading)
-            crc = self._note_loss(key, reading, known, stamp)
+            short = self._note_loss(key, reading, known, stamp)
             if known is None or not _has_reached(reading, known):
                 self._forget(connection, key)
                 known = None
             else:
                 reading.batches = [batch for batch in reading.batches if batch.start >= known.stamp.size]
         if reading.torn is not None and not reading.damage:
-            self._cut(key, number, reading.torn)
+            stamp = self._cut(key, number, reading, short)
         elif reading.batches:
             # Whoever wrote it may have died before it was durable.
             self._folder.sync(number)
@@ -100,8 +100,8 @@ class Following:
         if lost and known is not None:
             # What is needed for mending stands above.
             return self._catch_up(connection, key, None, number)
-        crc = reading.crc if crc is None else crc
-        position = Position(Stamp.of(os.fstat(number)), crc, reading.line, self._told(key, reading, lost))
+        crc = short.crc if short is not None and reading.damage else reading.crc
+        position = Position(stamp, crc, reading.line, self._told(key, reading, lost))
         self._database.run(connection, positions.put(key, position))
         self._redo(connection, key, reading.batches, known)
         return position
@@ -130,8 +130,8 @@ class Following:
                 "it was put there by hand, or the file system does not tell these names apart; nothing was changed"
             )
 
-    def _note_loss(self, key: Key, reading: Reading, known: Position | None, stamp: Stamp) -> int | None:
-        """Add to the damage when a journal lost what was acknowledged, and return the checksum that it should have."""
+    def _note_loss(self, key: Key, reading: Reading, known: Position | None, stamp: Stamp) -> Position | None:
+        """Return where a journal stood if it lost what was acknowledged; that is damage unless its end is torn."""
         lost = known if known is not None and _is_short(reading, known) else None
         # A journal gets its name when its first lines are whole.
         unreadable = stamp.size > 0 and not reading.batches
@@ -144,22 +144,43 @@ class Following:
             )
             lost = None
         told = bool(reading.damage) and reading.damage[-1].offset >= reading.end
-        if (lost is not None or unreadable) and not told:
+        if (unreadable or (lost is not None and not _is_torn(reading, lost))) and not told:
             reason = "is missing or cannot be read, with all that follows, though it was acknowledged"
             reading.damage.append(Damage(reading.line, reading.end, reason))
-        return None if lost is None else lost.crc
+        return lost
 
-    def _cut(self, key: Key, number: int, torn: int) -> None:
+    def _cut(self, key: Key, number: int, reading: Reading, lost: Position | None) -> Stamp:
         """Move a tail that is not whole out of a journal."""
-        parts = parts_of(key)
-        kept = self.keep_aside(key, read_from(number, torn), "torn")
-        os.ftruncate(number, torn)
-        self._folder.sync(number)
-        _log.warning(
-            "%s ended in the middle of a write: its last bytes are now in %s",
-            self._folder.shown(parts),
+        shown, whole = self._folder.shown(parts_of(key)), reading.end
+        kept = self.keep_aside(key, read_from(number, whole), "torn")
+        if lost is None:
+            os.ftruncate(number, whole)
+            self._folder.sync(number)
+            _log.warning("%s ended in the middle of a write: its last bytes are now in %s", shown, kept)
+            return Stamp.of(os.fstat(number))
+        _log.error(
+            "%s ended in the middle of a write that was acknowledged: line %d and what followed are lost, "
+            "%d of %d bytes; what was left of them is now in %s",
+            shown,
+            reading.line,
+            lost.stamp.size - whole,
+            lost.stamp.size,
             kept,
         )
+        # Another file: if the index does not get to know of it, this one is not taken for one that lost whole lines.
+        return self.replace(key, read_from(number, 0)[:whole])
+
+    def replace(self, key: Key, data: bytes) -> Stamp:
+        """Put another file in the place of a journal, for good."""
+        unfinished = names.temporary()
+        number = self._folder.create(unfinished)
+        try:
+            write_all(number, data, 0)
+            self._folder.sync(number)
+            self._folder.move(unfinished, parts_of(key))
+            return Stamp.of(os.fstat(number))
+        finally:
+            os.close(number)
 
     def keep_aside(self, key: Key, data: bytes, kind: str) -> str:
         """Keep some bytes of a journal in a file beside it, for good, and return its name."""
@@ -251,6 +272,12 @@ def _is_short(reading: Reading, known: Position) -> bool:
         return False
     # One that was found short is noted with its own size, and with the checksum of what was acknowledged.
     return reading.end < known.stamp.size or (bool(known.damage) and reading.end == known.stamp.size)
+
+
+def _is_torn(reading: Reading, known: Position) -> bool:
+    """Tell whether nothing but the end of a journal is wrong, with something left of what stood there."""
+    # A loss that was noted before is not made good by what came after it.
+    return reading.torn is not None and not reading.damage and not known.damage
 
 
 def _drop_shared(owner: Owner) -> Operation[None]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
 from leafward.core.ids import Owner
 from leafward.core.times import now_micros
-from leafward.stores.files import names, positions
-from leafward.stores.files.folder import Folder, Stamp
+from leafward.stores.files import positions
+from leafward.stores.files.folder import Folder
 from leafward.stores.files.following import Following
 from leafward.stores.files.mending import Replay
 from leafward.stores.files.positions import Key, Position, parts_of
-from leafward.stores.files.writing import named, write_all
+from leafward.stores.files.writing import named
 from leafward.stores.journal.entry import Entry, SharedHeader
 from leafward.stores.journal.lines import Reading, encode, read
 from leafward.stores.journal.records import header, record, shared_header
@@ -60,7 +59,9 @@ class Repairing:
             lines = self._sound_lines(key, reading)
             first = shared_header(key, now_micros()) if isinstance(key, Owner) else header(key, now_micros())
             entries = [*first, *lines]
-            self._replace(key, entries)
+            written, crc = encode(entries, 0)
+            new = Position(self._following.replace(key, written), crc, len(entries) + 1, [])
+            self._database.run(self._connection, positions.put(key, new))
         lost = [*position.damage]
         if reading.torn is not None:
             lost.append(f"{self._folder.shown(parts)}: the bytes from {reading.torn} on are no whole write")
@@ -78,16 +79,3 @@ class Repairing:
 
         Replay(self._database, self._connection, FtsIndexing(), key, tell).run(reading.batches, damaged=True)
         return found
-
-    def _replace(self, key: Key, entries: list[Entry]) -> None:
-        data, crc = encode(entries, 0)
-        unfinished = names.temporary()
-        number = self._folder.create(unfinished)
-        try:
-            write_all(number, data, 0)
-            self._folder.sync(number)
-            self._folder.move(unfinished, parts_of(key))
-            position = Position(Stamp.of(os.fstat(number)), crc, len(entries) + 1, [])
-        finally:
-            os.close(number)
-        self._database.run(self._connection, positions.put(key, position))
