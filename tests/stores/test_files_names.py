@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
@@ -69,6 +70,14 @@ class TestNames:
         assert not aside(path, "torn", 3).endswith(JOURNAL)
 
 
+def make_database(path: Path) -> None:
+    """Make a database that is none of ours."""
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE theirs (name TEXT)")
+    database.commit()
+    database.close()
+
+
 class TestAccess:
     async def test_directories_and_files_are_private_whatever_the_umask(self, tmp_path: Path) -> None:
         old = os.umask(0)
@@ -99,6 +108,82 @@ class TestAccess:
                     await call
 
         assert {one: one.read_bytes() for one in tmp_path.rglob("*.jsonl")} == before
+
+    @pytest.mark.parametrize("name", ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm"])
+    @pytest.mark.parametrize("there", [True, False])
+    async def test_a_link_in_place_of_the_index_is_removed_and_its_target_left_alone(
+        self, tmp_path: Path, name: str, there: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        root, foreign = tmp_path / "root", tmp_path / "foreign"
+        async with opened(root) as store:
+            await fill(store, count=2)
+        if there:
+            make_database(foreign)
+        before = {one.name: one.read_bytes() for one in tmp_path.glob("foreign*")}
+        (root / name).unlink(missing_ok=True)
+        (root / name).symlink_to(foreign)
+
+        async with opened(root) as store:
+            assert await texts(store) == ["walnut 0", "walnut 1"]
+            await Session(store, "s").append_message(user("on"))
+            assert not (root / name).is_symlink()
+
+        assert {one.name: one.read_bytes() for one in tmp_path.glob("foreign*")} == before
+        assert [(one.levelname, str(root / name) in one.getMessage()) for one in caplog.records] == [("WARNING", True)]
+
+    @pytest.mark.parametrize("own", [True, False])
+    async def test_a_link_that_takes_the_place_of_an_open_index_is_not_followed(
+        self, tmp_path: Path, own: bool
+    ) -> None:
+        root, foreign = tmp_path / "root", tmp_path / "foreign"
+        async with opened(root) as store:
+            await fill(store, count=2)
+            if own:
+                (root / "index.sqlite").rename(foreign)
+            else:
+                (root / "index.sqlite").unlink()
+                make_database(foreign)
+            (root / "index.sqlite").symlink_to(foreign)
+            before = foreign.read_bytes()
+
+            await Session(store, "s").append_message(user("on"))
+
+            assert await texts(store) == ["walnut 0", "walnut 1", "on"]
+            assert not (root / "index.sqlite").is_symlink()
+        assert foreign.read_bytes() == before
+
+    async def test_a_reader_does_not_follow_a_link_in_place_of_the_index(self, tmp_path: Path) -> None:
+        root, foreign = tmp_path / "root", tmp_path / "foreign"
+        async with opened(root) as store:
+            await fill(store, count=2)
+        make_database(foreign)
+        before = foreign.read_bytes()
+        async with opened(root) as store:
+            (root / "index.sqlite").unlink()
+            (root / "index.sqlite").symlink_to(foreign)
+
+            assert await texts(store) == ["walnut 0", "walnut 1"]
+
+        assert foreign.read_bytes() == before
+
+    @pytest.mark.parametrize("name", [".lock", ".lock-next"])
+    async def test_a_link_in_place_of_a_lock_is_refused(self, tmp_path: Path, name: str) -> None:
+        root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+        async with opened(root) as store:
+            await fill(store, count=1)
+        (root / name).unlink()
+        (root / name).symlink_to(elsewhere)
+
+        with pytest.raises(StoreError, match=rf"{name} is a link: it is not followed"):
+            await open_store(f"file:///{root}")
+        assert not elsewhere.exists()
+
+    async def test_a_link_to_the_root_is_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "root")
+        async with opened(tmp_path / "root") as store, opened(tmp_path / "link") as linked:
+            await fill(store, count=1)
+            await Session(linked, "s").append_message(user("on"))
+            assert await texts(store) == ["walnut 0", "on"]
 
     async def test_a_pipe_in_place_of_a_journal_is_refused(self, tmp_path: Path) -> None:
         async with opened(tmp_path) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -36,6 +37,10 @@ class DirectoryLock(WriterLock):
             super().__init__(self._path)
         except FileNotFoundError as error:
             raise DirectoryRemoved(self._folder.path) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise StoreError(f"{error.filename} is a link: it is not followed; remove it") from error
 
     def __enter__(self) -> DirectoryLock:
         if self._lock >= 0:
@@ -49,7 +54,7 @@ class DirectoryLock(WriterLock):
 
     def _is_named(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._lock))
+            return os.path.samestat(os.lstat(self._path), os.fstat(self._lock))
         except FileNotFoundError:
             return False
 
@@ -60,8 +65,11 @@ def index_of(folder: Folder) -> Database:
 
 
 def open_index(database: Database, *, unusable: bool = False) -> sqlite3.Connection:
-    """Open the index, behind the lock; make it anew when it is missing, damaged, or of another version."""
-    if unusable:
+    """Open the index, behind the lock; make it anew when it is missing, a link, damaged, or of another version."""
+    links = [name for name in _files(database.path) if os.path.islink(name)]
+    if links:
+        _log.warning("%s: a link is not followed; it is removed, and the index made anew", ", ".join(links))
+    if unusable or links:
         _remove(database.path)
     if not os.path.exists(database.path):
         # What a removed index left in its log must not be taken for part of the new one.
@@ -104,8 +112,12 @@ def _open(database: Database) -> sqlite3.Connection:
 
 
 def _remove(path: str) -> None:
-    for name in (path, f"{path}-wal", f"{path}-shm"):
+    for name in _files(path):
         Path(name).unlink(missing_ok=True)
+
+
+def _files(path: str) -> tuple[str, ...]:
+    return path, f"{path}-wal", f"{path}-shm"
 
 
 def clear_unfinished(folder: Folder) -> None:

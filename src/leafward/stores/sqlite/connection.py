@@ -56,6 +56,9 @@ class Database:
         self._file: tuple[int, int] | None = None
 
     def connect(self) -> sqlite3.Connection:
+        if os.path.islink(self.path):
+            # The path was resolved: somebody put the link there since, and it may lead to another's file.
+            raise self._replaced()
         # Not made here: a file that vanished must be noticed, not replaced by an empty one.
         connection = sqlite3.connect(
             f"file:{quote(self.path)}?mode=rw",
@@ -82,7 +85,10 @@ class Database:
     def check_file(self) -> None:
         """Raise when the file was removed or replaced: what is written to it now would be lost with it."""
         if not self.is_there():
-            raise FileReplaced(f"{self.path} was removed or replaced while it was open: close it and open it again")
+            raise self._replaced()
+
+    def _replaced(self) -> FileReplaced:
+        return FileReplaced(f"{self.path} was removed or replaced while it was open: close it and open it again")
 
     def is_there(self) -> bool:
         """Tell whether the file that was opened is still the one of its name."""
@@ -90,7 +96,7 @@ class Database:
 
     def _identity(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self.path)
+            found = os.lstat(self.path)
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino
