@@ -1,6 +1,7 @@
 """A journal that lost what was acknowledged says so; it is never taken for one that was shorter all along.
 
-One whose last write is torn goes on without it; any other waits for a repair.
+One whose last write is torn goes on without it; any other waits for a repair. One that lost every line is not taken for
+a session that does not exist.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leafward import CorruptStore, Message, MessageNotFound, Session, StoreError, user
+from leafward import CorruptStore, Message, MessageNotFound, Session, SessionManager, StoreError, user
 from leafward.core.ids import Scope
 from leafward.stores.entries import Shelf
 from leafward.stores.files import FileStore
 from leafward.stores.files.writing import Journals
+from leafward.stores.registry import Origin
 from tests.stores.files_store import drop_index, fill, journal, opened, shared_journal, texts, types
 
 
@@ -57,9 +59,12 @@ TEARS: dict[str, Callable[[bytes], bytes]] = {
 LOSSES: dict[str, tuple[Callable[[bytes], bytes], int]] = {
     "the last line": (without_last_line, 4),
     "the last two lines": (lambda data: without_last_line(without_last_line(data)), 3),
-    "all but the beginning of the first line": (lambda data: data[:13], 0),
-    "every byte": (lambda data: bytes(len(data)), 0),
-    "all": (lambda data: b"", 0),
+}
+UNREADABLE: dict[str, Callable[[bytes], bytes]] = {
+    "all but the beginning of the first line": lambda data: data[:13],
+    "every byte": lambda data: bytes(len(data)),
+    "all": lambda data: b"",
+    "all but a line break": lambda data: b"\n",
 }
 
 
@@ -200,7 +205,7 @@ async def test_losing_what_was_acknowledged_is_damage(
     before = path.read_bytes()
     left = lose(before)
     whole = [f"walnut {n}" for n in range(count)]
-    line = count + 2 if count else 1
+    line = count + 2
     overwrite(path, left)
 
     async with opened(tmp_path) as store:
@@ -261,36 +266,107 @@ async def test_what_was_torn_can_be_put_back(tmp_path: Path) -> None:
         await Session(store, "s").append_message(user("on"))
 
 
-async def test_a_journal_without_a_sound_line_is_damaged_also_when_the_index_is_lost(tmp_path: Path) -> None:
-    path = journal(tmp_path)
-    for left in (b'{"type":"sess', bytes(900), b"\n"):
-        async with opened(tmp_path) as store:
-            await fill(store, count=2)
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_a_journal_without_a_sound_line_is_no_empty_session(tmp_path: Path, what: str, indexed: bool) -> None:
+    path, owner = journal(tmp_path), Scope.of("s").owner
+    async with opened(tmp_path) as store:
+        await fill(store, count=2)
+        await fill(store, "other", count=2)
+    left = UNREADABLE[what](path.read_bytes())
+    overwrite(path, left)
+    if not indexed:
         drop_index(tmp_path)
-        path.write_bytes(left)
-        async with opened(tmp_path) as store:
-            assert await texts(store) == []
-            assert [one.startswith(f"{path}: line 1 (byte 0) ") for one in await store.damage()] == [True]
-            with pytest.raises(CorruptStore, match="line 1 "):
-                await Session(store, "s").append_message(user("no"))
-            assert path.read_bytes() == left
-            assert (await store.repair("s")).repaired
-            await Session(store, "s").append_message(user("first"))
-            assert types(path) == ["session", "message"]
-            assert await store.registry.delete(Scope.of("s"))
+
+    async with opened(tmp_path) as store, opened(tmp_path) as other:
+        for _ in range(2):
+            for call in calls(store):
+                with pytest.raises(CorruptStore, match=rf"^{path} line 1 .*nothing of it can be read.*store\.repair\("):
+                    await call
+            # It is not forgotten when the file is looked at again.
+            os.utime(path)
+        with pytest.raises(CorruptStore, match="line 1 "):
+            await texts(other)
+        assert [one.startswith(f"{path}: line 1 (byte 0) ") for one in await store.damage()] == [True]
+        assert [info.id for info in await store.registry.list(owner, limit=None, cursor=None)] == ["other"]
+        manager = SessionManager(store)
+        assert {found.session_id for found in await manager.search("walnut")} == {"other"}
+        assert len(await texts(store, "other")) == 2
+        assert path.read_bytes() == left
+
+        report = await store.repair("s")
+
+        assert report.repaired
+        assert [Path(one).read_bytes() for one in report.kept] == [left]
+        assert await texts(store) == []
+        await Session(store, "s").append_message(user("first"))
+        assert await texts(other) == ["first"]
+    assert types(path) == ["session", "message"]
 
 
-async def test_an_empty_file_that_the_index_does_not_know_begins_anew(tmp_path: Path) -> None:
+def calls(store: FileStore) -> list[Coroutine[Any, Any, Any]]:
+    """What reads a session, or writes to it."""
+    session, manager = Session(store, "s"), SessionManager(store)
+    return [
+        session.get_history(),
+        session.get_message("m0"),
+        session.get_tree(),
+        session.get_version(),
+        session.search("walnut"),
+        manager.get("s"),
+        manager.get_history("s"),
+        manager.export_session("s"),
+        manager.fork("s", "m0", "Copy"),
+        session.append_message(user("no")),
+        store.registry.create(Scope.of("s"), Origin("no")),
+    ]
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_session_without_a_sound_line_can_be_removed(tmp_path: Path, what: str, noticed: bool) -> None:
     path = journal(tmp_path)
     async with opened(tmp_path) as store:
-        await fill(store, count=1)
-    drop_index(tmp_path)
-    path.write_bytes(b"")
+        for remove in (store.registry.delete, store.registry.erase):
+            await fill(store, count=2)
+            await store.settle()
+            overwrite(path, UNREADABLE[what](path.read_bytes()))
+            if noticed:
+                with pytest.raises(CorruptStore):
+                    await texts(store)
+
+            assert await remove(Scope.of("s"))
+
+            assert list(path.parent.iterdir()) == []
+            assert await texts(store) == []
+            assert await store.damage() == []
+        assert not any(b"walnut" in one.read_bytes() for one in tmp_path.rglob("*") if one.is_file())
+
+
+async def test_an_erasure_of_a_session_without_a_sound_line_says_that_it_was_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
-        assert await texts(store) == []
-        assert await store.registry.count(Scope.of("s").owner) == 0
-        await Session(store, "s").append_message(user("first"))
-    assert types(path) == ["session", "message"]
+        await fill(store, count=2)
+        overwrite(journal(tmp_path), b"")
+
+        assert (await store.registry.erase(Scope.of("s"))).erased
+        assert not (await store.registry.erase(Scope.of("s"))).erased
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+async def test_a_journal_that_lost_every_line_can_be_put_back(tmp_path: Path, what: str) -> None:
+    path = journal(tmp_path)
+    async with opened(tmp_path) as store:
+        await fill(store, count=3)
+        before = path.read_bytes()
+        overwrite(path, UNREADABLE[what](before))
+        with pytest.raises(CorruptStore):
+            await texts(store)
+
+        overwrite(path, before)
+
+        assert len(await texts(store)) == 3
+        assert await store.damage() == []
+        await Session(store, "s").append_message(user("on"))
 
 
 async def test_a_shorter_journal_put_in_its_place_is_the_truth_and_that_is_told(
@@ -321,7 +397,8 @@ async def test_an_unreadable_file_put_in_its_place_is_damage(tmp_path: Path) -> 
         await fill(store, count=2)
         before = path.read_bytes()
         replace(path, bytes(len(before)))
-        assert await texts(store) == []
+        with pytest.raises(CorruptStore, match="line 1 "):
+            await texts(store)
         assert [one.startswith(f"{path}: line 1 ") for one in await store.damage()] == [True]
         replace(path, before)
         assert len(await texts(store)) == 2

@@ -48,6 +48,9 @@ class Following:
             known = self._database.run(connection, positions.get(key))
             if known is None or stamp is None:
                 return known is None and stamp is None
+            if known.is_unreadable:
+                # Not for a reader to take for an empty session.
+                return False
             if known.stamp.size > stamp.size:
                 # Written to between the two looks, unless somebody cut it.
                 stamp = self._folder.stamp(parts) or stamp
@@ -134,7 +137,7 @@ class Following:
         """Return where a journal stood if it lost what was acknowledged; that is damage unless its end is torn."""
         lost = known if known is not None and _is_short(reading, known) else None
         # A journal gets its name when its first lines are whole.
-        unreadable = stamp.size > 0 and not reading.batches
+        unreadable = not reading.batches
         if lost is not None and lost.stamp.inode != stamp.inode and not unreadable:
             _log.warning(
                 "%s was replaced by a file that holds less than was acknowledged, %d bytes of %d; it counts as it is",

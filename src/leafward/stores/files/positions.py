@@ -47,6 +47,11 @@ class Position(NamedTuple):
     line: int
     damage: list[str]
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Tell whether the journal is there with not one sound line, so that nobody can say what it held."""
+        return self.line == 1
+
 
 NOWHERE = Position(Stamp(0, 0, 0), 0, 1, [])
 """Before the first line."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar
 
 from leafward.core.errors import CorruptStore, StoreError
 from leafward.core.ids import Owner, Scope
+from leafward.core.parent import LATEST_LEAF
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.times import now_micros
@@ -103,11 +104,16 @@ class FileRunner(SqliteRunner):
         """See to it that the index holds all that the journals of a session, or of an owner's sessions, hold now.
 
         Only the writer sees whether the index is still the one of its name: a reader may look at one that was removed.
+
+        Raises:
+            CorruptStore: nothing of the session's journal can be read.
         """
         if isinstance(where, Scope):
-            await self._writer.run(lambda connection: self._follow(connection, [where.owner, where]))
+            position = await self._writer.run(lambda connection: self._follow(connection, where))
+            # Not on the writer's thread: what was found is to stay noted.
+            _refuse_unreadable(position, where)
             return
-        await self._writer.run(lambda connection: self._follow(connection, [where]))
+        await self._writer.run(lambda connection: self._step(connection, where))
         behind = await self._readers.run(lambda connection: self._listing.behind(connection, where))
         for place in range(0, len(behind), AT_ONCE):
             if place:
@@ -123,9 +129,9 @@ class FileRunner(SqliteRunner):
             return self._following.is_current(connection, where)
         return not self._listing.behind(connection, where)
 
-    def _follow(self, connection: sqlite3.Connection, keys: Sequence[Scope | Owner]) -> None:
-        for key in keys:
-            self._step(connection, key)
+    def _follow(self, connection: sqlite3.Connection, scope: Scope) -> Position | None:
+        self._step(connection, scope.owner)
+        return self._step(connection, scope)
 
     def _follow_some(self, connection: sqlite3.Connection, scopes: list[Scope]) -> None:
         for scope in scopes:
@@ -158,20 +164,21 @@ class FileRunner(SqliteRunner):
 
     def _carry_out(self, connection: sqlite3.Connection, command: c.Command[T], fence: Fence | None) -> T:
         run = self._database.run
-        self._step(connection, command.scope.owner)
-        position = self._step(connection, command.scope)
-        if not isinstance(command, c.Remove):
+        position = self._follow(connection, command.scope)
+        if isinstance(command, c.Remove):
+            self._let_exist(connection, command.scope, position)
+        else:
             _refuse_damaged(position, command.scope)
         at, source = now_micros(), None
         does: c.Command[Any] = command
         if isinstance(command, (c.Fork, c.Split)):
             source = self._step(connection, command.source)
+            _refuse_unreadable(source, command.source)
             does = self._as_restore(connection, command, at)
         before = connection.total_changes
         beside = run(connection, neighbour(does))
         result: Any = run(connection, leases.fenced(does, self._indexing, fence), at)
         if isinstance(does, c.Remove):
-            # Also a journal that holds nothing which could be read.
             self._remove(connection, does.scope)
         elif connection.total_changes > before:
             self._write_down(connection, does, result, at, position, beside, command)
@@ -216,6 +223,11 @@ class FileRunner(SqliteRunner):
             connection.execute("ROLLBACK TO trial")
             connection.execute("RELEASE trial")
 
+    def _let_exist(self, connection: sqlite3.Connection, scope: Scope, position: Position | None) -> None:
+        """Give the index a session whose journal cannot be read, so that it is removed like any other."""
+        if position is not None and position.is_unreadable:
+            self._database.run(connection, c.Append(scope, [], LATEST_LEAF).operation(self._indexing))
+
     def _remove(self, connection: sqlite3.Connection, scope: Scope, *, erased: bool = False) -> None:
         self._database.run(connection, positions.drop(scope))
         self._journals.remove(scope, erased=erased)
@@ -227,8 +239,8 @@ class FileRunner(SqliteRunner):
     def _begin_erasure(self, connection: sqlite3.Connection, scope: Scope) -> tuple[list[str] | None, Pass | None]:
         mark = self._journals.mark()
         try:
-            self._step(connection, scope.owner)
-            position = self._step(connection, scope)
+            position = self._follow(connection, scope)
+            self._let_exist(connection, scope, position)
             begun = super()._begin_erasure(connection, scope)
             if position is not None:
                 self._remove(connection, scope, erased=True)
@@ -278,8 +290,14 @@ class FileRunner(SqliteRunner):
 def _refuse_damaged(position: Position | None, scope: Scope) -> None:
     if position is not None and position.damage:
         where, _, reason = position.damage[0].partition(": ")
+        left = "nothing of it" if position.is_unreadable else "what is whole"
         raise CorruptStore(
             where,
-            f"{reason}; what is whole can be read. To write to session {scope.session_id!r} again, "
+            f"{reason}; {left} can be read. To write to session {scope.session_id!r} again, "
             "have what is lost left out with `await store.repair(session_id, user_id=…, agent_id=…)`",
         )
+
+
+def _refuse_unreadable(position: Position | None, scope: Scope) -> None:
+    if position is not None and position.is_unreadable:
+        _refuse_damaged(position, scope)

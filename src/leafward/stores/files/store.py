@@ -60,7 +60,8 @@ class FileStore(SqlStore):
     async def damage(self) -> list[str]:
         """Tell what is damaged in the journals that were read so far: file, line and reason.
 
-        Such a session can be read, without what is lost, but not written to until it is repaired.
+        Such a session can be read, without what is lost, but not written to until it is repaired; where all is lost,
+        not read either.
         """
         return await self._runner.damage()
 
