@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from random import Random
 from secrets import token_hex
+from typing import Any
 
 import pytest
 
 from leafward import ConfigurationError, SessionKey, SessionManager, StateDecodeError, open_store, user
-from leafward.stores import MysqlAgentStateStore, MysqlSession
+from leafward.stores import AgentStateStore, MysqlAgentStateStore, MysqlSession
+from leafward.stores.leases import Slot
+from leafward.stores.states import row_names
+from leafward.stores.states.table import Layout
 from tests.stores.both_servers import KINDS
 from tests.stores.states.test_servers import JAVAS_TABLE
 
 ALICE = SessionKey("s1", "alice")
+LIKE_THE_HASH_OF_A = ["a:_HASH", "a:_hàsh", "a:_hash ", "A:_Hash", "a：_ha\u0336sh", "a:_h\u0363sh"]
+
+
+async def save(states: AgentStateStore, key: SessionKey, name: str, content: Any) -> None:
+    await (states.save_list if isinstance(content, list) else states.save)(key, name, content)
+
+
+async def check(states: AgentStateStore, key: SessionKey, kept: dict[str, Any]) -> None:
+    for name, content in kept.items():
+        assert await (states.get_list if isinstance(content, list) else states.get)(key, name) == content, name
 
 
 class TestATableThatJavaMade:
@@ -156,3 +171,79 @@ class TestATableThatJavaMade:
             await session.save_list("user123", "memory_messages", [{"n": 1}])
         rows = await self.ask(url, f"SELECT session_id, state_key FROM {table} ORDER BY state_key")
         assert [name for name, _ in rows] == ["user123"] * 3
+
+    @pytest.mark.parametrize("layout", ["1.x", "2.x"])
+    @pytest.mark.parametrize(
+        "saves",
+        [
+            [("n", []), ("n ", {"x": 1}), ("n", [{"x": 2}])],
+            [("n ", []), ("n", {"x": 1}), ("n ", [{"x": 2}])],
+            [("n", []), ("n ", {"x": 1}), ("n", {"x": 2})],
+            [("n ", []), ("n", {"x": 1}), ("n ", {"x": 2})],
+            [("n", []), ("n\u3000", []), ("n", [{"x": 1}])],
+            *([("a", {}), (like, {"x": 1}), ("a", [{"x": 2}])] for like in LIKE_THE_HASH_OF_A),
+            *([(like, []), ("a", [{"x": 1}]), (like, {"x": 2})] for like in LIKE_THE_HASH_OF_A),
+            # As the second of two such names is named.
+            *([(like, {"x": 1}), ("N", {"x": 2}), ("n", {"x": 3})] for like in ("~X6e", "~x6e ", "～x6É")),
+        ],
+        ids=ascii,
+    )
+    async def test_lets_names_that_it_takes_for_one_be_saved_for_good(
+        self, url: str, table: str, layout: Layout, saves: list[tuple[str, Any]]
+    ) -> None:
+        async with MysqlAgentStateStore(url, table, layout=layout) as states:
+            for name, content in saves:
+                await save(states, ALICE, name, content)
+            kept = dict(saves)
+            await check(states, ALICE, kept)
+            for again in ([{"x": 3}], {"x": 4}, []):
+                for name in kept:
+                    kept[name] = again
+                    await save(states, ALICE, name, again)
+                    await check(states, ALICE, kept)
+
+    async def test_gives_no_plain_name_to_what_it_may_take_for_the_hash_of_a_list(self, url: str, table: str) -> None:
+        plain = ["content_hash", "HASH", "a:hash", "a:_hashes", "a:_日本:b", "~home"]
+        async with MysqlAgentStateStore(url, table) as states:
+            for name in (*plain, *LIKE_THE_HASH_OF_A):
+                await states.save(ALICE, name, {})
+            rows = {key for (key,) in await self.ask(url, f"SELECT state_key FROM {table}")}
+            assert rows == {*plain, *map(row_names.own_key, LIKE_THE_HASH_OF_A)}
+            # What Java named so is found all the same.
+            into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
+            await self.ask(url, f"""{into} ('alice:s1', 'b:_HASH', '{{"n":1}}')""")
+            await states.save_list(ALICE, "b", [{}])
+            await check(states, ALICE, {"b": [{}], "b:_HASH": {"n": 1}})
+
+    async def test_takes_no_session_for_another_that_has_a_name_of_ours(self, url: str, table: str) -> None:
+        like_alices = SessionKey(row_names.own_name(Slot(ALICE.user_id, ALICE.session_id)).upper())
+        async with MysqlAgentStateStore(url, table, layout="1.x") as states:
+            for key in (like_alices, ALICE) * 2:
+                await states.save(key, "x", {"of": key.session_id})
+            for key in (like_alices, ALICE):
+                await check(states, key, {"x": {"of": key.session_id}})
+                assert await states.list_session_keys(key.user_id) == {key}
+
+    async def test_tells_a_name_that_it_ignores_from_the_ids_of_a_slot(self, url: str, table: str) -> None:
+        long = SessionKey("s" * 255, "alice")
+        async with MysqlAgentStateStore(url, table) as states:
+            await states.save(long, "\u200b", {})
+            await states.save_list(long, "\u200b", [{}])
+            await check(states, long, {"\u200b": [{}]})
+
+    @pytest.mark.parametrize("layout", ["1.x", "2.x"])
+    async def test_keeps_what_any_saves_and_deletes_leave(self, url: str, table: str, layout: Layout) -> None:
+        random = Random(7)
+        names = ["n", "n ", "N", "ñ", "a", "á", "~X6e", *LIKE_THE_HASH_OF_A]
+        kept: dict[str, Any] = {}
+        async with MysqlAgentStateStore(url, table, layout=layout) as states:
+            for number in range(150):
+                name = random.choice(names)
+                if random.random() < 0.25:
+                    await states.delete(ALICE, name)
+                    kept.pop(name, None)
+                else:
+                    kept[name] = random.choice([{"x": number}, [], [{"x": number}], [{"x": number}, {}]])
+                    await save(states, ALICE, name, kept[name])
+                assert await states.exists(ALICE) == bool(kept)
+                await check(states, ALICE, dict.fromkeys(names) | kept)

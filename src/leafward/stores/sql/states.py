@@ -62,7 +62,11 @@ _BETWEEN = " AND {session_id}{bytewise} >= ? AND {session_id}{bytewise} < ?"
 _SPELLINGS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ?"
 _NAMES = "SELECT {state_key}, COUNT(*), MAX(version) FROM {states} WHERE session_id = ?"
 _GROUPED = " GROUP BY {state_key}"
-_KEY_SPELLINGS = "SELECT DISTINCT {state_key} FROM {states} WHERE session_id = ? AND state_key IN (?, ?)"
+_KEY_SPELLINGS = (
+    "SELECT DISTINCT {state_key} FROM {states} WHERE session_id = ? AND (state_key IN (?, ?) "
+    # An empty list has only this row, where spaces that count for nothing at the end of a name do count.
+    "OR (RIGHT(state_key, 6) = ':_hash' AND LEFT(state_key, CHAR_LENGTH(state_key) - 6) = ?))"
+)
 
 
 _SELECT = (
@@ -360,15 +364,19 @@ class StateRows:
     def _make_room(self, slot: Slot, name: str) -> Operation[tuple[str, str]]:
         """Return where a name that is not kept yet is to be, in rows."""
         place, *others = self._homes(slot)
-        if others and (yield from self._spelled(_SPELLINGS, (place,))).keys() - {place}:
-            # The table takes another slot for this one.
+        if others and (names.is_like_ours(place) or (yield from self._spelled(_SPELLINGS, (place,))).keys() - {place}):
+            # The table takes another slot for this one, or may come to.
             place = others[0]
-        key, *others = self._keys(name)
-        marked = key, key + HASH
-        if others and (yield from self._spelled(_KEY_SPELLINGS, (place, *marked))).keys() - {*marked}:
-            key = others[0]
         if place.startswith(names.HASHED) and not (yield _HOLD_IDS, (place, IDS)):
             yield _ADD, (place, IDS, 0, names.write_ids(slot), 0)
+        key, *others = self._keys(name)
+        marked = key, key + HASH
+        if others and (
+            names.is_like_ours(key)
+            or names.is_like_a_hash(key)
+            or (yield from self._spelled(_KEY_SPELLINGS, (place, *marked, key))).keys() - {*marked}
+        ):
+            key = others[0]
         return place, key
 
 

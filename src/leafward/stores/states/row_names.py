@@ -7,6 +7,7 @@ AgentScope 2.x writes `user:session`, split at the first colon; 1.x the session 
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from hashlib import sha256
 
@@ -23,6 +24,8 @@ IDS = HASH
 SPELLED, HASHED = "~x", "~h"
 
 _OURS = re.compile(r"~x([0-9a-f]{2})*|~h[0-9a-f]{64}")
+_LIKE_OURS = re.compile(r"~[xh][0-9a-f]*")
+_LIKE_A_HASH = re.compile(r".*:_h?a?s?h?", re.DOTALL)
 _ESCAPES = re.compile("%(?:25|3A)")
 
 
@@ -66,6 +69,21 @@ def _own(content: bytes) -> str:
 def plain_key(name: str) -> str | None:
     """Return the name of a state as AgentScope has it; `None` where it would not fit, or be taken for one of ours."""
     return None if len(name) + len(HASH) > LONGEST or _OURS.fullmatch(name) else name
+
+
+def is_like_ours(name: str) -> bool:
+    """Tell whether a table that folds names may take this one for a name of ours."""
+    return _LIKE_OURS.fullmatch(_folded(name)) is not None
+
+
+def is_like_a_hash(key: str) -> bool:
+    """Tell whether such a table may take this one for the row that says a name is a list."""
+    return _LIKE_A_HASH.fullmatch(_folded(key)) is not None
+
+
+def _folded(name: str) -> str:
+    # What is not ASCII even then is ignored by some collations, and a letter to others: those who ask allow for both.
+    return unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().rstrip().lower()
 
 
 def read_key(key: str) -> str | None:
