@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from leafward.core.errors import StaleState
+from leafward.stores.gate import Gate
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.states.table import OF_SANDBOXES, Stored, holds_list, holds_value
@@ -40,6 +41,8 @@ class DocumentStates:
         self._guard = guard
         self._read = read
         self._replace = change
+        # What is saved last is what stays.
+        self._gate = Gate()
 
     async def get(self, slot: Slot, name: str) -> Stored | None:
         held = (await self._names(slot)).get(name)
@@ -115,4 +118,5 @@ class DocumentStates:
             return result
 
         self._guard.check()
-        return await self._replace(slot.user_id, change_document, fence)
+        async with self._gate.turn(slot.user_id):
+            return await self._replace(slot.user_id, change_document, fence)
