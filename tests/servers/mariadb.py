@@ -34,6 +34,8 @@ class MariaDB(Server):
         # Root is whoever runs the server, by its socket: there is no account without a password.
         self._run(
             *(program("mariadb-install-db"), "--no-defaults", f"--datadir={self.directory / 'data'}"),
+            # A server that starts removes what it finds in its directory for such things: it may be another's.
+            f"--tmpdir={self.directory}",
             *("--auth-root-authentication-method=socket", "--skip-test-db", "--skip-name-resolve"),
         )
 

@@ -111,9 +111,15 @@ class RedisSentinel:
 
     def start(self) -> None:
         """Start all that does not run, and return when the sentinels could promote a replica."""
+        known = [sentinel.master_port() for sentinel in self.sentinels if sentinel.is_running]
+        back = [node for node in self.nodes if known and not node.is_running and node.port != known[0]]
         for server in (*self.nodes, *self.sentinels):
             if not server.is_running:
                 server.start()
+        for node in back:
+            # The sentinels would do so too, but on a busy machine they take rests of half a minute.
+            with node.client() as client:
+                client.execute_command("REPLICAOF", HOST, known[0])
         wait_until(lambda: all(sentinel.is_content() for sentinel in self.sentinels), "the sentinels to meet")
 
     def failover(self) -> None:

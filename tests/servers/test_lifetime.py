@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def started() -> Iterator[tuple[subprocess.Popen[str], list[tuple[int, Path]]]]:
         start_new_session=True,
     ) as process:
         assert process.stdout
-        pairs = [line.split() for line in iter(process.stdout.readline, "\n")]
+        pairs = [line.split() for line in takewhile(lambda line: line != "\n", process.stdout)]
         yield process, [(int(pid), Path(directory)) for pid, directory in pairs]
 
 

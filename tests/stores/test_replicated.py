@@ -22,7 +22,7 @@ from leafward.stores.journal.appends import Unsound, read_batches
 from leafward.stores.journal.lines import encode, read
 from leafward.stores.journal.records import header, record
 from leafward.stores.journal.replaying import commands
-from leafward.stores.leases import Fence
+from leafward.stores.leases import Fence, Slot
 from leafward.stores.replicated import NOTHING, Journal, Listing, Mark, Outcome, Tail, Write, writing
 from leafward.stores.replicated.running import ReplicatedRunner
 from leafward.stores.replicated.tables import Tables
@@ -269,3 +269,23 @@ async def test_one_who_is_cancelled_is_told_so_when_the_server_has_decided_and_t
         history = await runner.read(SCOPE, lambda: reads.path(SCOPE, None, False))
         assert [one.id for one in history] == ["0", "1", "2"][: n + 1]
     await runner.close()
+
+
+async def test_a_lease_that_was_asked_for_is_left_only_when_the_server_has_answered() -> None:
+    server = SlowServer()
+    runner = ReplicatedRunner(server, Guard("a store"))  # pyright: ignore[reportArgumentType]
+
+    async def take(*_: object) -> int:
+        server.asked.set()
+        await server.answers.wait()
+        return 1
+
+    server.take = take  # pyright: ignore[reportAttributeAccessIssue]
+    taking = asyncio.ensure_future(runner.take(Slot(None, "s"), "holder", 30))
+    await server.asked.wait()
+    taking.cancel()
+    await asyncio.wait((taking,), timeout=0.05)
+    assert not taking.done()
+    server.answers.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking

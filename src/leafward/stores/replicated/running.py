@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from heapq import merge
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from leafward.core.errors import CorruptStore
 from leafward.core.ids import Owner, Scope
@@ -15,10 +15,11 @@ from leafward.core.query import Finder, Query
 from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
 from leafward.core.times import to_micros
 from leafward.stores.contracts import SearchFilter
+from leafward.stores.finishing import to_its_end
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
-from leafward.stores.replicated.journals import Server
+from leafward.stores.replicated.journals import FinishesCommits, Server
 from leafward.stores.replicated.listing import parents
 from leafward.stores.replicated.replica import Replica
 from leafward.stores.replicated.replicas import BUDGET, Replicas
@@ -136,15 +137,19 @@ class ReplicatedRunner:
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
         self._guard.check()
-        return await self._server.take(slot, holder, ttl)
+        return await self._to_its_end(self._server.take(slot, holder, ttl))
 
     async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
         self._guard.check()
-        return await self._server.renew(slot, holder, ttl)
+        return await self._to_its_end(self._server.renew(slot, holder, ttl))
 
     async def leave(self, slot: Slot, holder: str) -> None:
         self._guard.check()
-        await self._server.leave(slot, holder)
+        await self._to_its_end(self._server.leave(slot, holder))
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        # What a cancelled call has sent may arrive after what is sent to undo it.
+        return await (work if isinstance(self._server, FinishesCommits) else to_its_end(work))
 
     async def close(self) -> None:
         """Finish what was begun, and forget the replicas."""
