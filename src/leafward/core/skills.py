@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from leafward.core.json import DecodeError, decode
+from leafward.core.calls import Call, Result, answered_id, pair
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_ui_tool, plain_text, tool_name, tool_output
+from leafward.core.parts import Part, parts_of, plain_text, tool_name, tool_output
 from leafward.core.tokens import TokenCounter, count_tokens
 
 LOAD = "load_context"
@@ -36,13 +36,13 @@ class _Result(NamedTuple):
     text: str
 
 
-def find_loads(messages: Iterable[Message], label: str, key: str, count: TokenCounter) -> list[Reclaimed]:
+def find_loads(messages: Sequence[Message], label: str, key: str, count: TokenCounter) -> list[Reclaimed]:
     """Return the results in a history that hold the text of a skill."""
     loads = (one for one in _results(messages) if (one.tool, one.label, one.key) == (LOAD, label, key))
     return _reclaimed(loads, count)
 
 
-def find_unloaded(messages: Iterable[Message], count: TokenCounter) -> list[Reclaimed]:
+def find_unloaded(messages: Sequence[Message], count: TokenCounter) -> list[Reclaimed]:
     """Return the results that hold the text of a skill which a later call in the same history unloaded."""
     loaded: dict[tuple[str, str], list[_Result]] = {}
     unloaded: list[_Result] = []
@@ -57,7 +57,7 @@ def find_unloaded(messages: Iterable[Message], count: TokenCounter) -> list[Recl
 
 def holds_unloading(message: Message) -> bool:
     """Tell whether a message calls for a skill to be unloaded, or says that one was."""
-    return any(tool_name(part) == UNLOAD or _may_tell_unloading(part) for part in message.parts)
+    return any(tool_name(part) == UNLOAD or _may_tell_unloading(part) for part in parts_of(message.body))
 
 
 def _may_tell_unloading(part: Part) -> bool:
@@ -73,12 +73,13 @@ def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCount
 
 def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
     """Return a message whose results for these calls are replaced by a notice."""
-    parts = [_with_notice(part, notices) for part in message.parts]
-    return Message.stored(message.id, message.role, message.at, {**message.body, "parts": parts})
+    parts = [_with_notice(part, notices) for part in parts_of(message.body)]
+    body = {key: value for key, value in message.body.items() if key not in ("tool_calls", "tool_call_id")}
+    return Message.stored(message.id, message.role, message.at, {**body, "parts": parts})
 
 
 def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
-    notice = notices.get(_answers(part) or "")
+    notice = notices.get(answered_id(part) or "")
     if notice is None:
         return part
     if part["type"] == "tool_result":
@@ -86,40 +87,21 @@ def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
     return {**part, "result" if part.get("output") is None and "result" in part else "output": notice}
 
 
-def _answers(part: Part) -> str | None:
-    """Return the id of the call whose result a part holds."""
-    if part["type"] == "tool_result":
-        found = part.get("tool_use_id", part.get("id"))
-    else:
-        found = part["toolCallId"] if is_ui_tool(part) and tool_output(part) is not None else None
-    return found if isinstance(found, str) else None
+def _results(messages: Sequence[Message]) -> list[_Result]:
+    """Return the results of calls that load or unload, in their order."""
+    pairs = pair(messages)
+    found = [
+        (pairs.places[result], _loaded_or_unloaded(call, result))
+        for call, result in pairs.belonging()
+        if call.name in (LOAD, UNLOAD) and result.state != "error"
+    ]
+    return [one for _, one in sorted(found, key=lambda each: each[0])]
 
 
-def _results(messages: Iterable[Message]) -> Iterable[_Result]:
-    asked: dict[str, tuple[str, str, str]] = {}
-    for message in messages:
-        for part in message.parts:
-            call_id = part.get("id") if part["type"] == "tool_use" else part.get("toolCallId")
-            given = part.get("input")
-            if isinstance(call_id, str):
-                # Some models count their calls anew each turn: an id means the last call that had it.
-                asked.pop(call_id, None)
-            if isinstance(call_id, str) and tool_name(part) in (LOAD, UNLOAD):
-                arguments = _arguments(given)
-                asked[call_id] = tool_name(part), str(arguments.get("label")), str(arguments.get("key"))
-            answered = _answers(part)
-            if answered in asked and part.get("state") != "output-error":
-                yield _Result(*asked[answered], message, answered, plain_text(tool_output(part)))
-
-
-def _arguments(given: object) -> dict[str, Any]:
-    """Return what a call was given, also where it stands as the text a model wrote."""
-    if isinstance(given, str):
-        try:
-            given = decode(given)
-        except DecodeError:
-            return {}
-    return cast(dict[str, Any], given) if isinstance(given, dict) else {}
+def _loaded_or_unloaded(call: Call, result: Result) -> _Result:
+    given, text = call.object_input, plain_text(result.output)
+    skill = str(given.get("label")), str(given.get("key"))
+    return _Result(call.name, *skill, result.message, result.call_id, text)
 
 
 def _reclaimed(results: Iterable[_Result], count: TokenCounter) -> list[Reclaimed]:

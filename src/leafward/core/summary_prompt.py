@@ -94,7 +94,7 @@ class _Marks:
 
 
 def _transcribe(turns: Sequence[Message]) -> list[str]:
-    transcriber = Transcriber()
+    transcriber = Transcriber(turns)
     leading = next((index for index, turn in enumerate(turns) if not is_summary_id(turn.id)), len(turns))
     found: list[str] = []
     part = leading

@@ -32,7 +32,7 @@ _FEW_LETTERS = 40
 # Words that a `Cutter` remembers.
 _KNOWN = 16384
 # Raise this when the cut changes: stored indexes are then rebuilt.
-_CUT = "1"
+_CUT = "2"
 
 # Scripts without spaces between words. Korean has spaces, but its particles hang on the word.
 _DENSE = (

@@ -15,10 +15,13 @@ from leafward.core.parts import (
     Part,
     is_media,
     is_thinking,
+    is_ui_only,
+    parts_of,
     thinking_text,
     tool_input,
     tool_output,
 )
+from leafward.core.provider_extras import raw_of
 
 TokenCounter = Callable[[Message], int]
 """Counts a message in place of `count_tokens`."""
@@ -52,8 +55,8 @@ def estimate_tokens(text: str) -> int:
 
 
 def count_tokens(message: Message) -> int:
-    """Estimate the tokens of a message: its parts, and four for its envelope."""
-    return MESSAGE_OVERHEAD + sum(map(_part_tokens, message.parts))
+    """Estimate the tokens of what a model is sent of a message: its parts, and four for its envelope."""
+    return MESSAGE_OVERHEAD + sum(map(_part_tokens, parts_of(message.body)))
 
 
 def checked_count(counter: TokenCounter, message: Message) -> int:
@@ -71,15 +74,34 @@ def checked_count(counter: TokenCounter, message: Message) -> int:
 def _part_tokens(part: Part) -> int:
     if is_thinking(part):
         return estimate_tokens(thinking_text(part))
+    if is_ui_only(part):
+        return 0
+    raw = raw_of(part)
+    if raw is not None:
+        return _raw_tokens(raw)
     if is_media(part):
-        return MEDIA_TOKENS
+        return _media_tokens(part)
     called, answered = tool_input(part), tool_output(part)
     if called is not None or answered is not None:
         return _value_tokens(called) + _value_tokens(answered)
-    for key in ("text", "result"):
-        if isinstance(part.get(key), str):
-            return estimate_tokens(part[key])
-    return 0
+    words = part.get(part["type"]) if part["type"] in ("text", "refusal", "hint") else None
+    return estimate_tokens(words) if isinstance(words, str) else 0
+
+
+def _media_tokens(part: Part) -> int:
+    source: object = part.get("source")
+    if isinstance(source, dict) and cast(Part, source).get("type") == "text":
+        return estimate_tokens(str(cast(Part, source).get("data")))
+    return MEDIA_TOKENS
+
+
+def _raw_tokens(value: object) -> int:
+    """Count an item that goes back to its provider whole; a file in it costs what a file costs, not its base64."""
+    if isinstance(value, str):
+        return MEDIA_TOKENS if value.startswith("data:") and ";base64," in value[:100] else estimate_tokens(value)
+    if isinstance(value, dict):
+        return sum(map(_raw_tokens, cast(dict[str, object], value).values()))
+    return sum(map(_raw_tokens, cast(list[object], value))) if isinstance(value, list) else 0
 
 
 def _value_tokens(value: object) -> int:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from leafward.core.cutting import is_settled
+from leafward.core.calls import answered_id, pair
 from leafward.core.json import encode_text
 from leafward.core.message import Message
 from leafward.core.parts import (
+    CALLS,
     Part,
-    answered_ids,
-    called_ids,
     is_media,
+    is_settled,
     is_thinking,
     is_ui_tool,
+    parts_of,
     thinking_text,
     tool_input,
     tool_name,
@@ -37,13 +38,13 @@ _KINDS = {"image_url": "image", "input_audio": "audio"}
 
 
 class Transcriber:
-    """Writes the messages of a conversation down in their order; a result is shown with the name of its call.
+    """Writes down the messages of a conversation; a result is shown with the name of its call.
 
     Of what a tool was given and what it gave, and of thinking, `shown` characters are written; `None` writes all.
     """
 
-    def __init__(self, shown: int | None = SHOWN) -> None:
-        self._names: dict[str, str] = {}
+    def __init__(self, messages: Sequence[Message], shown: int | None = SHOWN) -> None:
+        self._names = {(result.message.id, result.call_id): call.name for call, result in pair(messages).belonging()}
         self._limit = shown
 
     def turn(self, message: Message) -> str:
@@ -51,9 +52,11 @@ class Transcriber:
         who = _line(message.role)
         if message.name and message.name != message.role:
             who += f" {_line(message.name)}"
-        return "\n".join([f"[{who}]", *(text for part in message.parts for text in self._part(part))])
+        return "\n".join(
+            [f"[{who}]", *(text for part in parts_of(message.body) for text in self._part(part, message.id))]
+        )
 
-    def _part(self, part: Part) -> Iterator[str]:
+    def _part(self, part: Part, message_id: str) -> Iterator[str]:
         if part["type"] == "text" and isinstance(part.get("text"), str):
             yield part["text"]
         elif is_thinking(part):
@@ -65,14 +68,12 @@ class Transcriber:
             yield f"[Tool: {_line(tool_name(part)) or 'unnamed'}]"
             yield f"Input: {self._shown(tool_input(part))}"
             yield self._ui_outcome(part)
-        elif part["type"] == "tool_use":
-            name = _line(tool_name(part))
-            self._names.update(dict.fromkeys(called_ids([part]), name))
-            yield f"[Tool: {name or 'unnamed'}]"
+        elif part["type"] in CALLS:
+            yield f"[Tool: {_line(tool_name(part)) or 'unnamed'}]"
             yield f"Input: {self._shown(tool_input(part))}"
         elif part["type"] == "tool_result":
-            called = (self._names.get(call_id, "") for call_id in answered_ids([part]))
-            name = _line(tool_name(part)) or next(called, "")
+            called = self._names.get((message_id, answered_id(part) or ""), "")
+            name = _line(tool_name(part) or called)
             yield f"[Result of tool: {name or 'unnamed'}]"
             yield self._outcome(part)
         elif len(part) > 1:

@@ -76,7 +76,7 @@ def build_tree(outline: Outline) -> list[TreeNode]:
 
 def preview(message: Message) -> str:
     """Return the start of a message on one line."""
-    text = " ".join((message.text or search_text(message.parts)).split())
+    text = " ".join((message.text or search_text(message.body)).split())
     return text if len(text) <= PREVIEW_LENGTH else text[: PREVIEW_LENGTH - 1] + "…"
 
 

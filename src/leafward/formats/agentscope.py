@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from leafward.core.agent_messages import AT
+from leafward.core.agent_messages import CARRIED as WHOLE
+from leafward.core.calls import Call, Item, Result, made_id, pair
+from leafward.core.json import try_parse
+from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_thinking, thinking_text
+from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
+from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, without_origin
 from leafward.core.times import from_micros
-from leafward.formats.calls import Call, Item, Result, made_id, parsed
 from leafward.formats.media import Media, read_media
-from leafward.formats.origin import ORIGIN, opaque, raw_of, rest_of, without_origin
-from leafward.formats.reading import Messages, checked_messages, object_list, refuse, string, typed_blocks
-from leafward.formats.turns import Answers, Turn, media_to_user, turns
-from leafward.formats.wording import as_text
+from leafward.formats.reading import Messages, checked_messages, refuse
+from leafward.formats.turns import role_of
+from leafward.formats.wording import as_text, output_as_text
 
 NAME = "agentscope"
 CARRIED = "leafward"
 """The name under which a text block carries, beside its text, a part AgentScope has no block for."""
+CONTINUES = "leafward_continues"
+"""The key of a `Msg` that shows more of the one it names, which carries the whole message."""
 
 _BLOCKS = frozenset({"text", "thinking", "tool_use", "tool_call", "tool_result", "image", "audio", "video", "data"})
 _KNOWN = _BLOCKS | {"hint"}
@@ -31,74 +37,75 @@ _MAX_ID = 255
 def to_agentscope(messages: Messages) -> list[dict[str, Any]]:
     """Return `Msg` objects that AgentScope for Java reads: all seven keys, roles in upper case, times in local time.
 
-    A reader refuses a message with an unknown block, so a part that has none is sent as a text block that carries
-    the part beside its text: AgentScope shows the text, and `from_agentscope` gives the part back.
+    Nothing is left out, and `from_agentscope` gives back the same messages: a pending call stays pending, a result
+    without its call stays a result. AgentScope wants results in messages of role TOOL, so a message that holds them
+    beside other parts becomes several `Msg`; the first carries the whole message under a key that Java reads past. A
+    part that AgentScope has no block for is sent as a text block that carries the part beside its text.
 
     Raises:
-        ValueError: something in `messages` is no message.
+        ValueError: something in `messages` is not a message.
     """
-    found = turns(checked_messages(messages), in_place=True)
-    entries = media_to_user(found, may_send=("user", "assistant"), from_results=False)
-    writer = _Writer()
-    for entry in entries:
-        if isinstance(entry, Answers):
-            for call, result in entry.pairs:
-                writer.answer(call, result)
-        else:
-            writer.say(entry)
-    return writer.payload
+    found = checked_messages(messages)
+    payload: list[dict[str, Any]] = []
+    for message, items in zip(found, pair(found).items, strict=True):
+        payload += _written(message, items)
+    return payload
 
 
-class _Writer:
-    """Writes messages, keeping together what one message held."""
+def _written(message: Message, items: Sequence[Item]) -> list[dict[str, Any]]:
+    pieces = _pieces(message, items)
+    exact = {} if "timestamp" in message.extra else {AT: message.at}
+    head = {**_envelope(message, *pieces[0]), **exact}
+    if len(pieces) == 1 and _comes_back(head, message):
+        return [head]
+    made = [{**head, WHOLE: message.to_dict()}]
+    for number, (role, content) in enumerate(pieces[1:], 2):
+        piece: dict[str, Any] = {"id": made_id("msg", message.id, number), "metadata": {}, "usage": None}
+        made.append({**_envelope(message, role, content, whole=False), **piece, CONTINUES: message.id})
+    return made
 
-    def __init__(self) -> None:
-        self.payload: list[dict[str, Any]] = []
-        self._last: Message | None = None
-        self._ids: set[str] = set()
-        self._written: set[int] = set()
 
-    def say(self, turn: Turn) -> None:
-        role = {"developer": "SYSTEM"}.get(turn.role, turn.role.upper())
-        if self._last is turn.message and self.payload[-1]["role"] == "TOOL" and turn.message.role == "tool":
-            self.payload[-1]["content"] += _blocks(turn.items, "TOOL")
-            return
-        self._add(turn.message, role, _blocks(turn.items, role), turn.message.id)
+def _comes_back(written: dict[str, Any], message: Message) -> bool:
+    try:
+        return _read(written, "") == message
+    except ValueError:
+        return False
 
-    def answer(self, call: Call, result: Result) -> None:
-        block = _result_block(call, result)
-        apart = result.message.role == "tool" and bool(result.part)
-        if apart and self._last is result.message and self.payload[-1]["role"] == "TOOL":
-            self.payload[-1]["content"].append(block)
-            return
-        # A result that stood in its call's message, or never came, gets a message of its own.
-        message_id = result.message.id if apart else made_id("result", call.message.id, call.id)
-        self._add(result.message, "TOOL", [block], message_id, derived=not apart)
 
-    def _add(self, message: Message, role: str, content: list[Part], message_id: str, *, derived: bool = False) -> None:
-        count = 1
-        free = message_id
-        while free in self._ids:
-            count += 1
-            free = f"{message_id[: _MAX_ID - 8]}_{count}"
-        self._ids.add(free)
-        # What belongs to the whole message stands in the first of those it became.
-        whole = not derived and id(message) not in self._written
-        if not derived:
-            self._written.add(id(message))
-        self._last = None if derived else message
-        self.payload.append(
-            {
-                "id": free,
-                "name": message.name,
-                "role": role,
-                "content": content,
-                "metadata": (message.metadata or {}) if whole else {},
-                "timestamp": _timestamp(message),
-                "usage": message.extra.get("usage") if whole else None,
-                **(_more(message) if whole else {}),
-            }
-        )
+def _pieces(message: Message, items: Sequence[Item]) -> list[tuple[str, list[Part]]]:
+    """Return the blocks of a message by the role that may hold them, in order."""
+    usual = {"developer": "SYSTEM"}.get(role_of(message), role_of(message).upper())
+    usual = "TOOL" if message.role == "tool" else usual
+    pieces: list[tuple[str, list[Part]]] = []
+    for item in items:
+        role, block = _placed(item, usual)
+        if not pieces or pieces[-1][0] != role:
+            pieces.append((role, []))
+        pieces[-1][1].append(block)
+    return pieces or [(usual, [])]
+
+
+def _placed(item: Item, usual: str) -> tuple[str, Part]:
+    if isinstance(item, Call):
+        return "ASSISTANT", _call_block(item)
+    if isinstance(item, Result):
+        # A result in the message of its call is tolerated, but not one that AI SDK keeps in the call's part.
+        stays = usual in ("ASSISTANT", "TOOL") and not is_ui_tool(item.part)
+        return usual if stays else "TOOL", _result_block(item)
+    return usual, _block(item, usual)
+
+
+def _envelope(message: Message, role: str, content: list[Part], *, whole: bool = True) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "name": message.name,
+        "role": role,
+        "content": content,
+        "metadata": message.metadata or {},
+        "timestamp": _timestamp(message),
+        "usage": message.extra.get("usage"),
+        **(_more(message) if whole else {}),
+    }
 
 
 def _more(message: Message) -> dict[str, Any]:
@@ -114,19 +121,6 @@ def _timestamp(message: Message) -> str | None:
     return local.strftime("%Y-%m-%d %H:%M:%S.") + f"{local.microsecond // 1000:03d}"
 
 
-def _blocks(items: Sequence[Item], role: str) -> list[Part]:
-    blocks: list[Part] = []
-    calls = {item.id: item for item in items if isinstance(item, Call)}
-    for item in items:
-        if isinstance(item, Call):
-            blocks.append(_call_block(item))
-        elif isinstance(item, Result):
-            blocks.append(_result_block(calls[item.call_id], item))
-        else:
-            blocks.append(_block(item, role))
-    return blocks
-
-
 def _block(part: Part, role: str) -> Part:
     raw = raw_of(part, NAME)
     if raw is not None:
@@ -136,9 +130,10 @@ def _block(part: Part, role: str) -> Part:
     if raw_of(part) is None:
         if kind == "text" and isinstance(part.get("text"), str):
             return without_origin(part)
-        if (kind in _MEDIA and isinstance(part.get("source"), dict)) or (anything and kind == "hint"):
+        may_be_file = role != "SYSTEM"
+        if (may_be_file and kind in _MEDIA and isinstance(part.get("source"), dict)) or (anything and kind == "hint"):
             return without_origin(part)
-        media = read_media(part)
+        media = read_media(part) if may_be_file else None
         if media is not None and (media.any_url is not None or media.text is not None):
             return _media_block(media)
     if anything and kind == "thinking" and isinstance(part.get("thinking"), str):
@@ -173,33 +168,37 @@ def _call_block(call: Call) -> Part:
         own = without_origin(call.part)
         if call.part["type"] == "tool_use" and not isinstance(own.get("input"), dict):
             # Its reader wants an object, and finds what the model wrote in "content".
-            broken = isinstance(call.input, str) and parsed(call.input) is None
-            own |= {"input": {} if broken else call.object_input, "content": call.arguments}
+            broken = isinstance(call.input, str) and try_parse(call.input) is None
+            own |= {"input": {} if broken else call.object_input, "content": call.written}
         return {**own, "id": call.id, "name": call.name}
     return {
         "type": "tool_use",
         "id": call.id,
         "name": call.name,
         "input": call.object_input,
-        "content": call.arguments,
+        "content": call.written,
         "metadata": {},
         "state": "finished",
     }
 
 
-def _result_block(call: Call, result: Result) -> Part:
+def _result_block(result: Result) -> Part:
     own = result.part
     if own.get("type") == "tool_result" and "id" in own and isinstance(own.get("output"), list):
-        kept = {**without_origin(own), "output": [_block(block, "TOOL") for block in result.blocks]}
-        return kept if own.get("id") == call.id else {**kept, "id": call.id}
+        return {**without_origin(own), "output": [_output_block(block) for block in result.blocks]}
     return {
         "type": "tool_result",
-        "id": call.id,
-        "name": result.name or call.name,
-        "output": [_block(block, "TOOL") for block in result.blocks],
+        "id": result.call_id,
+        "name": result.name,
+        "output": [_output_block(block) for block in result.blocks],
         "metadata": {},
         "state": result.state,
     }
+
+
+def _output_block(block: Part) -> Part:
+    made = _block(block, "TOOL")
+    return made if made.get("text") != "" else {**made, "text": output_as_text(block)}
 
 
 # ── from AgentScope ──────────────────────────────────────────────────────────
@@ -211,10 +210,21 @@ def from_agentscope(payload: Sequence[Any]) -> list[Message]:
     Raises:
         ValueError: the payload is not such a list; the text names the place.
     """
-    return [_read(item, f"messages[{index}]") for index, item in enumerate(object_list(payload, "messages"))]
+    found: list[Message] = []
+    carried: set[str] = set()
+    for index, item in enumerate(object_list(payload, "messages")):
+        if item.get(CONTINUES) in carried:
+            continue
+        message = _read(item, f"messages[{index}]")
+        if WHOLE in item:
+            carried.add(message.id)
+        found.append(message)
+    return found
 
 
 def _read(item: dict[str, Any], where: str) -> Message:
+    if isinstance(item.get(WHOLE), dict):
+        return _built(item[WHOLE], where)
     string(item, "role", where)
     if "content" not in item:
         raise ValueError(f"{where}.content is missing")
@@ -227,8 +237,18 @@ def _read(item: dict[str, Any], where: str) -> Message:
     fields = {key: value for key, value in item.items() if key not in apart}
     if apart:
         fields[ORIGIN] = {"name": NAME, "rest": apart}
+    if isinstance(item.get(AT), int):
+        # We wrote it: what AgentScope always has and we did not is left out again.
+        empty: dict[str, Any] = {"name": None, "metadata": {}, "usage": None}
+        fields = {key: value for key, value in fields.items() if key not in empty or value != empty[key]}
+        del fields["timestamp"], fields[AT]
+        fields["createdAt"] = from_micros(item[AT])
+    return _built({**fields, "content": content}, where)
+
+
+def _built(fields: dict[str, Any], where: str) -> Message:
     try:
-        return Message.from_dict({**fields, "content": content})
+        return Message.from_dict(fields)
     except ValueError as error:
         refuse(where, error)
 

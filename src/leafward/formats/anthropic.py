@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from leafward.core.calls import Call, Result
+from leafward.core.json_fields import json_object, object_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, thinking_text
-from leafward.formats.calls import Call, Result, made_id
+from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
+from leafward.formats.limits import function_name, plain_id
 from leafward.formats.media import read_media
-from leafward.formats.origin import ORIGIN, opaque, raw_of, rest_of, without_origin
-from leafward.formats.reading import Messages, build, checked_messages, json_object, object_list, string, typed_blocks
+from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
-from leafward.formats.wording import as_text
+from leafward.formats.wording import as_text, output_as_text
 
 NAME = "anthropic"
 OPENING = "[The conversation begins with the assistant.]"
 """The user's first message where there is none: the API wants one."""
 
-_FITTING_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_UNDERSTOOD = frozenset(
-    {"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result", "search_result"}
-)
+_LONGEST_NAME = 128
+_FIELDS = {
+    "text": {"text", "citations", "cache_control"},
+    "image": {"source", "cache_control"},
+    "document": {"source", "title", "context", "citations", "cache_control"},
+    "search_result": {"source", "title", "content", "citations", "cache_control"},
+    "thinking": {"thinking", "signature"},
+    "redacted_thinking": {"data"},
+    "tool_use": {"id", "name", "input", "caller", "cache_control"},
+    "tool_result": {"tool_use_id", "content", "is_error", "cache_control"},
+}
+"""The blocks that become parts as they are, and the fields the API knows in them: it refuses all others."""
 _NATIVE = frozenset(
     {
-        "search_result",
         "server_tool_use",
         "web_search_tool_result",
         "web_fetch_tool_result",
@@ -47,10 +54,6 @@ _SOURCE_FIELDS = {
     "text": {"type", "media_type", "data"},
     "content": {"type", "content"},
 }
-# What AI SDK and AgentScope write into such blocks; the API refuses fields it does not know.
-_FOREIGN_TEXT = frozenset({"state", "providerMetadata", "metadata", ORIGIN})
-_FOREIGN_CALL = frozenset({"state", "metadata", "content", ORIGIN})
-
 # ── to Anthropic ─────────────────────────────────────────────────────────────
 
 
@@ -60,12 +63,13 @@ def to_anthropic(messages: Messages) -> dict[str, Any]:
     `system` is a string, empty when there is none; it is a list of text blocks when there are several, or when one
     carries more than its text, such as `cache_control`. System messages go there wherever they stand. Messages of one
     side are merged, blank texts left out (the API refuses them), and ids of calls that the API refuses replaced.
-    Thinking keeps its signature; thinking without one is sent as text between `<thinking>` tags.
+    Thinking keeps its signature; thinking without one is sent as text between `<thinking>` tags. Parts for a screen,
+    parts of unknown types and fields the API does not know are not sent.
 
     Raises:
         ValueError: something in `messages` is no message.
     """
-    found = with_ids(turns(checked_messages(messages)), _fitting, everywhere=True)
+    found = with_ids(turns(checked_messages(messages)), plain_id, everywhere=True)
     system: list[dict[str, Any]] = []
     system_as_list = False
     payload = _Payload()
@@ -106,6 +110,11 @@ class _Payload:
         self._as_list.append(as_list)
 
     def finish(self) -> list[dict[str, Any]]:
+        if self._messages and self._messages[-1]["role"] == "assistant":
+            # A request may end with words for the model to go on from, but not with a space.
+            last = self._messages[-1]["content"][-1]
+            if last["type"] == "text":
+                last["text"] = last["text"].rstrip()
         for message, as_list in zip(self._messages, self._as_list, strict=True):
             message["content"] = _content(message["content"], as_list)
         return self._messages
@@ -114,10 +123,6 @@ class _Payload:
 def _content(blocks: list[dict[str, Any]], as_list: bool) -> str | list[dict[str, Any]]:
     only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
     return blocks[0]["text"] if only_text and not as_list else blocks
-
-
-def _fitting(call_id: str) -> str:
-    return call_id if _FITTING_ID.fullmatch(call_id) else made_id("call", call_id)
 
 
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
@@ -136,11 +141,12 @@ def _block(part: Part, role: str) -> dict[str, Any] | None:
     raw = raw_of(part, NAME)
     if raw is not None:
         return raw
-    if part["type"] in _NATIVE:
+    if part["type"] in _NATIVE and role == "assistant":
         return without_origin(part)
     if part["type"] == "text" and isinstance(part.get("text"), str):
-        kept = {key: value for key, value in part.items() if key not in _FOREIGN_TEXT}
-        return kept if part["text"].strip() else None
+        return _own(part) if part["text"].strip() else None
+    if part["type"] == "search_result" and role != "assistant" and isinstance(part.get("content"), list):
+        return _own(part)
     if is_thinking(part) and role == "assistant":
         thought = _thinking(part)
         if thought is not None:
@@ -148,16 +154,23 @@ def _block(part: Part, role: str) -> dict[str, Any] | None:
     file = _file(part)
     if file is not None:
         return file
-    words = as_text(part)
+    words = output_as_text(part) if role == "tool" else as_text(part)
     return {"type": "text", "text": words} if words.strip() else None
+
+
+def _own(part: Part) -> dict[str, Any]:
+    """Return a part of a type the API has, with the fields it knows and those that came from it."""
+    known = _FIELDS[part["type"]]
+    kept = {key: value for key, value in part.items() if key in known}
+    return {"type": part["type"], **kept, **rest_of(part, NAME)}
 
 
 def _thinking(part: Part) -> dict[str, Any] | None:
     """Return thinking as the API takes it back, or nothing when it was not Anthropic's."""
-    if part["type"] == "redacted_thinking":
-        return without_origin(part)
+    if part["type"] == "redacted_thinking" and isinstance(part.get("data"), str):
+        return _own(part)
     if part["type"] == "thinking" and isinstance(part.get("signature"), str):
-        return {key: value for key, value in part.items() if key not in _FOREIGN_TEXT}
+        return _own(part)
     metadata: object = part.get("providerMetadata")
     own: object = cast(Part, metadata).get("anthropic") if isinstance(metadata, dict) else None
     if isinstance(own, dict):
@@ -172,20 +185,19 @@ def _thinking(part: Part) -> dict[str, Any] | None:
 def _file(part: Part) -> dict[str, Any] | None:
     if part["type"] in ("image", "document") and isinstance(part.get("source"), dict):
         source = cast(dict[str, Any], part["source"])
-        if source.keys() <= _SOURCE_FIELDS.get(str(source.get("type")), set()):
-            return without_origin(part)
+        fits = source.keys() <= _SOURCE_FIELDS.get(str(source.get("type")), set())
+        if fits and (source.get("type") != "url" or str(source.get("url")).startswith(("https://", "http://"))):
+            return _own(part)
     media = read_media(part)
-    if media is None or media.kind in ("audio", "video"):
+    if media is None or media.text is not None or (media.file_id is not None and media.keeper != "anthropic"):
         return None
-    if media.kind == "image" and media.media_type is not None and media.media_type not in _IMAGE_TYPES:
-        return None
-    if media.kind == "file" and media.media_type not in (None, "application/pdf", "text/plain"):
+    if media.file_id is None and media.model_url is None:
         return None
     more = {key: part[key] for key in ("cache_control", "citations") if key in part}
-    if media.kind == "image":
-        source = _source(media.url, media.data, media.file_id, media.media_type or "image/png")
-        return {"type": "image", "source": source, **more}
-    if media.data is not None and media.media_type == "text/plain":
+    if media.is_usual_image:
+        media_type = media.media_type if media.media_type not in (None, "image/*") else "image/png"
+        return {"type": "image", "source": _source(media.url, media.data, media.file_id, media_type), **more}
+    if media.kind != "file" or media.media_type not in (None, "application/pdf"):
         return None
     title = {"title": media.name} if media.name else {}
     source = _source(media.url, media.data, media.file_id, "application/pdf")
@@ -199,20 +211,19 @@ def _source(url: str | None, data: str | None, file_id: str | None, media_type: 
 
 
 def _tool_use(call: Call) -> dict[str, Any]:
-    own = call.part if call.part["type"] == "tool_use" else {}
-    kept = {key: value for key, value in own.items() if key not in _FOREIGN_CALL}
-    return {"type": "tool_use", **kept, "id": call.id, "name": call.name, "input": call.object_input}
+    own = _own(call.part) if call.part["type"] == "tool_use" else {}
+    name = function_name(call.name, _LONGEST_NAME)
+    return {"type": "tool_use", **own, "id": call.id, "name": name, "input": call.object_input}
 
 
 def _tool_result(result: Result) -> dict[str, Any]:
-    own = result.part if "tool_use_id" in result.part else {}
-    kept = {key: value for key, value in own.items() if key not in ("id", "name", "state", "output", ORIGIN)}
-    made: dict[str, Any] = {"type": "tool_result", **kept, "tool_use_id": result.call_id}
+    own = _own(result.part) if "tool_use_id" in result.part else {}
+    made: dict[str, Any] = {"type": "tool_result", **own, "tool_use_id": result.call_id}
     if result.failed:
         made["is_error"] = True
-    if own and "output" not in own and isinstance(own.get("content", ""), str):
+    if own and "output" not in result.part and isinstance(own.get("content", ""), str):
         return made
-    blocks = [block for part in result.blocks if (block := _block(part, "user")) is not None]
+    blocks = [block for part in result.blocks if (block := _block(part, "tool")) is not None]
     made["content"] = _content(blocks, isinstance(own.get("content"), list)) if blocks else ""
     return made
 
@@ -263,7 +274,7 @@ def _read_content(content: object, where: str) -> tuple[list[Part], bool]:
 
 def _read_block(block: dict[str, Any], where: str) -> Part:
     kind = block["type"]
-    if ORIGIN in block or kind not in _UNDERSTOOD:
+    if ORIGIN in block or kind not in _FIELDS:
         return opaque(kind, NAME, block)
     if kind == "text":
         string(block, "text", where)
@@ -273,4 +284,5 @@ def _read_block(block: dict[str, Any], where: str) -> Part:
         json_object(block.get("input"), f"{where}.input")
     elif kind == "tool_result":
         string(block, "tool_use_id", where)
-    return block
+    unknown = {key: value for key, value in block.items() if key != "type" and key not in _FIELDS[kind]}
+    return with_rest({key: value for key, value in block.items() if key not in unknown}, NAME, unknown)

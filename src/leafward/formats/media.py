@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from leafward.core.parts import Part
-from leafward.formats.origin import raw_of
+from leafward.core.provider_extras import raw_of
 
 _AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
@@ -31,13 +32,28 @@ class Media:
     file_id: str | None = None
     text: str | None = None
     name: str | None = None
+    keeper: str | None = None
+    """Whose `file_id` it is: `openai` or `anthropic`; nobody else can read it."""
 
     @property
     def any_url(self) -> str | None:
         """Its address, or a data URL of its bytes."""
         if self.data is not None:
-            return f"data:{self.media_type or 'application/octet-stream'};base64,{self.data}"
+            usual = "image/png" if self.kind == "image" else "application/octet-stream"
+            return f"data:{self.media_type or usual};base64,{self.data}"
         return self.url
+
+    @property
+    def model_url(self) -> str | None:
+        """What a provider can fetch or decode: a web address or a data URL; `None` for a path on some machine."""
+        if self.data is None and self.url is not None and not self.url.startswith(("https://", "http://", "data:")):
+            return None
+        return self.any_url
+
+    @property
+    def is_usual_image(self) -> bool:
+        """Whether it is an image of a type that every provider takes."""
+        return self.kind == "image" and self.media_type in (None, "image/*", *_IMAGE_TYPES)
 
 
 def read_media(part: Part) -> Media | None:
@@ -74,7 +90,7 @@ def _from_source(part: Part, source: dict[str, Any]) -> Media | None:
     kind = kind_of(media_type) if part["type"] in ("document", "data") else cast(str, part["type"])
     name = _text(part, "name", "title")
     if isinstance(source.get("file_id"), str):
-        return Media(kind, media_type, file_id=source["file_id"], name=name)
+        return Media(kind, media_type, file_id=source["file_id"], name=name, keeper="anthropic")
     if isinstance(source.get("url"), str):
         return _from_url(source["url"], media_type, name, kind)
     if not isinstance(source.get("data"), str):
@@ -90,7 +106,7 @@ def _from_image_url(part: Part) -> Media | None:
     if isinstance(url, str):
         return _from_url(url, None, None, "image")
     file_id = _text(part, "file_id")
-    return None if file_id is None else Media("image", file_id=file_id)
+    return None if file_id is None else Media("image", file_id=file_id, keeper="openai")
 
 
 def _from_input_audio(part: Part) -> Media | None:
@@ -110,7 +126,7 @@ def _from_file(file: Mapping[str, Any]) -> Media | None:
     if url is not None:
         return _from_url(url, None, name, None)
     file_id = _text(file, "file_id")
-    return None if file_id is None else Media("file", file_id=file_id, name=name)
+    return None if file_id is None else Media("file", file_id=file_id, name=name, keeper="openai")
 
 
 def _from_url(url: str, media_type: str | None, name: str | None, kind: str | None) -> Media:

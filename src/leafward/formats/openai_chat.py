@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
+from leafward.core.calls import Call, Result
 from leafward.core.message import Message
+from leafward.core.openai_messages import NAME, read_openai_messages
 from leafward.core.parts import Part
-from leafward.formats.calls import Call, Result, read_arguments
+from leafward.core.provider_extras import raw_of, rest_of
+from leafward.formats.limits import function_name, short_id
 from leafward.formats.media import AUDIO_FORMATS, read_media
-from leafward.formats.origin import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
-from leafward.formats.reading import Messages, build, checked_messages, json_object, object_list, string, typed_blocks
+from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
-from leafward.formats.wording import as_text
+from leafward.formats.wording import as_text, output_as_text
 
-NAME = "openai.chat"
-_REASONING = ("reasoning_content", "reasoning")
-_READ = frozenset({"role", "content", "name", "refusal", "tool_calls", "function_call", *_REASONING})
+_LONGEST_ID = 40
 _REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]+")
 _MAX_NAME = 64
 
@@ -28,13 +28,14 @@ def to_openai_chat(messages: Messages) -> list[dict[str, Any]]:
     """Return messages for `client.chat.completions.create(messages=...)`.
 
     Files in a tool's result follow it in a user's message, for results hold text only. Thinking is sent as text
-    between `<thinking>` tags, unless it came in a field of this format.
+    between `<thinking>` tags, unless it came in a field of this format. Arguments that are not a JSON object are sent
+    as one; parts for a screen and parts of unknown types are not sent.
 
     Raises:
         ValueError: something in `messages` is no message.
     """
     # Some servers number the calls of each reply from nought, and pair them in the reply: such ids may come again.
-    found = with_ids(turns(checked_messages(messages)), str, everywhere=False)
+    found = with_ids(turns(checked_messages(messages)), lambda one: short_id(one, _LONGEST_ID), everywhere=False)
     payload: list[dict[str, Any]] = []
     for entry in media_to_user(found, may_send=("user",), from_results=True):
         if isinstance(entry, Answers):
@@ -62,7 +63,7 @@ def _spoken(turn: Turn) -> list[dict[str, Any]]:
         message["tool_calls"] = [_tool_call(call) for call in modern]
     for call in calls:
         if _is_legacy(call):
-            message["function_call"] = {"name": call.name, "arguments": call.arguments}
+            message["function_call"] = {"name": function_name(call.name), "arguments": call.arguments}
     return [{**message, **cast(dict[str, Any], kept.get("fields", {}))}]
 
 
@@ -103,12 +104,13 @@ def _blocks(part: Part) -> list[dict[str, Any]]:
     raw = raw_of(part, NAME)
     if raw is not None:
         return [raw]
-    if part["type"] == "text" and isinstance(part.get("text"), str):
-        return [{"type": "text", "text": part["text"], **rest_of(part, NAME)}]
-    if part["type"] == "refusal" or (part["type"] == "image_url" and isinstance(part.get("image_url"), dict)):
-        return [without_origin(part)]
-    if part["type"] in ("file", "input_audio") and isinstance(part.get(part["type"]), dict):
-        return [without_origin(part)]
+    kind, rest = part["type"], rest_of(part, NAME)
+    if kind == "text" and isinstance(part.get("text"), str):
+        return [{"type": "text", "text": part["text"], **rest}]
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return [{"type": "refusal", "refusal": part["refusal"], **rest}]
+    if kind in ("image_url", "file", "input_audio") and isinstance(part.get(kind), dict):
+        return [{"type": kind, kind: part[kind], **rest}]
     converted = _converted(part)
     if converted is not None:
         return [converted]
@@ -120,13 +122,13 @@ def _converted(part: Part) -> dict[str, Any] | None:
     media = read_media(part)
     if media is None:
         return None
-    url = media.any_url
-    if media.kind == "image" and url is not None:
+    url = media.model_url
+    if media.is_usual_image and url is not None:
         return {"type": "image_url", "image_url": {"url": url}}
     form = AUDIO_FORMATS.get(media.media_type or "")
     if media.kind == "audio" and media.data is not None and form is not None:
         return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
-    if media.file_id is not None:
+    if media.file_id is not None and media.keeper == "openai":
         return {"type": "file", "file": {"file_id": media.file_id}}
     if media.kind == "file" and media.data is not None:
         return {"type": "file", "file": {"filename": media.name or "file", "file_data": url}}
@@ -137,9 +139,10 @@ def _tool_call(call: Call) -> dict[str, Any]:
     rest = rest_of(call.part, NAME)
     if rest.get("type") == "custom" or rest_of(call.part, "openai.responses").get("type") == "custom_tool_call":
         words = call.input if isinstance(call.input, str) else call.arguments
-        made = {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": words}}
+        made = {"id": call.id, "type": "custom", "custom": {"name": function_name(call.name), "input": words}}
     else:
-        made = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        function = {"name": function_name(call.name), "arguments": call.arguments}
+        made = {"id": call.id, "type": "function", "function": function}
     inner = cast(str, made["type"])
     return {
         **made,
@@ -150,12 +153,19 @@ def _tool_call(call: Call) -> dict[str, Any]:
 
 def _tool_message(call: Call, result: Result) -> dict[str, Any]:
     rest = rest_of(result.part, NAME)
-    blocks = [block for part in result.blocks if read_media(part) is None for block in _blocks(part)]
+    blocks = [block for part in result.blocks if read_media(part) is None for block in _output_blocks(part)]
     fields = cast(dict[str, Any], rest.get("fields", {}))
     content = _content(blocks, rest.get("form"), False)
     if _is_legacy(call):
-        return {"role": "function", "name": call.name, **content, **fields}
+        return {"role": "function", "name": function_name(call.name), **content, **fields}
     return {"role": "tool", "tool_call_id": call.id, **content, **fields}
+
+
+def _output_blocks(block: Part) -> list[dict[str, Any]]:
+    if raw_of(block, NAME) is not None or block["type"] == "text":
+        return _blocks(block)
+    words = output_as_text(block)
+    return [{"type": "text", "text": words}] if words else []
 
 
 def _is_legacy(call: Call) -> bool:
@@ -173,132 +183,4 @@ def from_openai_chat(payload: Sequence[Any]) -> list[Message]:
     Raises:
         ValueError: the payload is not such a list; the text names the place.
     """
-    found: list[Message] = []
-    legacy: dict[str, str] = {}
-    for index, item in enumerate(object_list(payload, "messages")):
-        where = f"messages[{index}]"
-        role = string(item, "role", where)
-        if role == "tool":
-            found.append(_read_result(item, string(item, "tool_call_id", where), where))
-        elif role == "function":
-            name = string(item, "name", where)
-            found.append(_read_result(item, legacy.get(name, f"function_call_{index}"), where))
-        else:
-            message = _read_spoken(item, role, index, where)
-            legacy.update({part["name"]: part["id"] for part in message.parts if part["type"] == "tool_use"})
-            found.append(message)
-    return found
-
-
-def _read_spoken(item: dict[str, Any], role: str, index: int, where: str) -> Message:
-    parts: list[Part] = []
-    fields = {key: value for key, value in item.items() if key not in _READ}
-    for field in _REASONING:
-        if isinstance(item.get(field), str):
-            parts.append(with_rest({"type": "thinking", "thinking": item[field]}, NAME, {"field": field}))
-        elif field in item:
-            fields[field] = item[field]
-    content, natural = _read_content(item.get("content"), f"{where}.content")
-    parts += content
-    if isinstance(item.get("refusal"), str):
-        parts.append(with_rest({"type": "refusal", "refusal": item["refusal"]}, NAME, {"field": "refusal"}))
-    calls = _read_calls(item, index, where)
-    fields |= {key: item[key] for key in ("refusal", "tool_calls", "function_call", "name") if _is_empty(item, key)}
-    kept: dict[str, Any] = {"fields": fields} if fields else {}
-    form = _form(item, bool(content), natural, bool(calls))
-    if form is not None:
-        kept["form"] = form
-    extra = {ORIGIN: {"name": NAME, "rest": kept}} if kept else {}
-    return build(where, role, parts + calls, name=item.get("name") or None, **extra)
-
-
-def _is_empty(item: dict[str, Any], key: str) -> bool:
-    return key in item and not item[key] and not (key == "refusal" and item[key] == "")
-
-
-def _form(item: dict[str, Any], content: bool, natural: bool, calls: bool) -> str | None:
-    """Return how an unusual content was written, so that it can be written so again."""
-    if "content" not in item:
-        return "absent"
-    if item["content"] is None:
-        return None if calls else "null"
-    if not isinstance(item["content"], str):
-        return "list" if natural or not content else None
-    return None
-
-
-def _read_content(content: object, where: str) -> tuple[list[Part], bool]:
-    """Return the parts of a content, and whether they alone would be written as a string."""
-    if content is None:
-        return [], False
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}], True
-    blocks = typed_blocks(content, where)
-    parts = [_read_block(block, f"{where}[{index}]") for index, block in enumerate(blocks)]
-    return parts, len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-
-
-def _read_block(block: dict[str, Any], where: str) -> Part:
-    kind = block["type"]
-    if ORIGIN in block:
-        return opaque(kind, NAME, block)
-    if kind == "text":
-        rest = {key: value for key, value in block.items() if key not in ("type", "text")}
-        return with_rest({"type": "text", "text": string(block, "text", where)}, NAME, rest)
-    if kind == "refusal":
-        string(block, "refusal", where)
-        return block
-    if kind in ("image_url", "input_audio", "file"):
-        json_object(block.get(kind), f"{where}.{kind}")
-        return block
-    return opaque(kind, NAME, block)
-
-
-def _read_calls(item: dict[str, Any], index: int, where: str) -> list[Part]:
-    parts: list[Part] = []
-    for place, call in enumerate(object_list(item.get("tool_calls") or [], f"{where}.tool_calls")):
-        parts.append(_read_call(call, f"{where}.tool_calls[{place}]"))
-    if item.get("function_call"):
-        made = json_object(item["function_call"], f"{where}.function_call")
-        part = _call_part(f"function_call_{index}", made, "arguments", f"{where}.function_call")
-        parts.append(with_rest(part, NAME, {"type": "function_call"}))
-    return parts
-
-
-def _read_call(call: dict[str, Any], where: str) -> Part:
-    kind = call.get("type", "function")
-    if kind not in ("function", "custom"):
-        raise ValueError(f"{where}.type is 'function' or 'custom', not {kind!r}")
-    inner = json_object(call.get(kind), f"{where}.{kind}")
-    words = "arguments" if kind == "function" else "input"
-    part = _call_part(string(call, "id", where), inner, words, f"{where}.{kind}")
-    rest: dict[str, Any] = {"type": "custom"} if kind == "custom" else {}
-    if kind == "custom":
-        part = {key: value for key, value in part.items() if key != "content"} | {"input": inner["input"]}
-    fields = {key: value for key, value in call.items() if key not in ("id", "type", kind)}
-    beside = {key: value for key, value in inner.items() if key not in ("name", words)}
-    rest |= ({"fields": fields} if fields else {}) | ({"inner": beside} if beside else {})
-    return with_rest(part, NAME, rest)
-
-
-def _call_part(call_id: str, inner: dict[str, Any], words: str, where: str) -> Part:
-    written = string(inner, words, where)
-    return {
-        "type": "tool_use",
-        "id": call_id,
-        "name": string(inner, "name", where),
-        "input": read_arguments(written),
-        "content": written,
-    }
-
-
-def _read_result(item: dict[str, Any], call_id: str, where: str) -> Message:
-    content, natural = _read_content(item.get("content"), f"{where}.content")
-    part: Part = {"type": "tool_result", "id": call_id, "name": item.get("name"), "output": content, "state": "success"}
-    known = ("role", "content", "tool_call_id") if item["role"] == "tool" else ("role", "content", "name")
-    fields = {key: value for key, value in item.items() if key not in known}
-    kept: dict[str, Any] = {"fields": fields} if fields else {}
-    form = _form(item, bool(content), natural, False)
-    if form is not None:
-        kept["form"] = form
-    return build(where, "tool", [with_rest(part, NAME, kept)])
+    return [build(f"messages[{index}]", **fields) for index, fields in enumerate(read_openai_messages(payload))]

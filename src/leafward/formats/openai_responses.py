@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from leafward.core.calls import Call, Result
 from leafward.core.ids import refusal
+from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
+from leafward.core.openai_messages import NAME as CHAT
+from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import Part
-from leafward.formats.calls import Call, Result, read_arguments
+from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_if_any, rest_of, with_rest
+from leafward.formats.limits import function_name, short_id
 from leafward.formats.media import read_media
-from leafward.formats.openai_chat import NAME as CHAT
-from leafward.formats.origin import ORIGIN, opaque, raw_of, rest_if_any, rest_of, with_rest, without_origin
-from leafward.formats.reading import Messages, build, checked_messages, object_list, string, typed_blocks
+from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
-from leafward.formats.wording import as_text
+from leafward.formats.wording import as_text, output_as_text
 
 NAME = "openai.responses"
 _TEXTS = frozenset({"input_text", "output_text"})
-_FILES = frozenset({"input_image", "input_file"})
+_FILES = {
+    "input_image": ("image_url", "file_id", "detail"),
+    "input_file": ("file_id", "file_url", "file_data", "filename", "detail"),
+}
+_LONGEST_ID = 64
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
@@ -33,7 +40,7 @@ def to_openai_responses(messages: Messages) -> list[dict[str, Any]]:
     Raises:
         ValueError: something in `messages` is no message.
     """
-    found = with_ids(turns(checked_messages(messages)), str, everywhere=True)
+    found = with_ids(turns(checked_messages(messages)), lambda one: short_id(one, _LONGEST_ID), everywhere=True)
     payload: list[dict[str, Any]] = []
     for entry in media_to_user(found, may_send=("user", "system", "developer"), from_results=False):
         if isinstance(entry, Answers):
@@ -95,38 +102,44 @@ def _blocks(part: Part, role: str) -> list[dict[str, Any]]:
     if raw is not None:
         return [raw]
     kind = "output_text" if role == "assistant" else "input_text"
+    kept = rest_if_any(part, NAME)
     if part["type"] == "text" and isinstance(part.get("text"), str):
-        return [{"type": kind, "text": part["text"], **cast(dict[str, Any], rest_of(part, NAME).get("fields", {}))}]
-    if part["type"] in _FILES or (part["type"] == "refusal" and role == "assistant" and _is_ours(part)):
-        return [without_origin(part)]
+        return [{"type": kind, "text": part["text"], **cast(dict[str, Any], (kept or {}).get("fields", {}))}]
+    if part["type"] in _FILES:
+        fields = {key: part[key] for key in _FILES[part["type"]] if key in part}
+        return [{"type": part["type"], **fields, **cast(dict[str, Any], (kept or {}).get("fields", {}))}]
+    if part["type"] == "refusal" and role == "assistant" and kept is not None:
+        return [{"type": "refusal", "refusal": part["refusal"], **cast(dict[str, Any], kept.get("fields", {}))}]
     converted = _converted(part)
     if converted is not None:
         return [converted]
-    words = as_text(part)
+    words = output_as_text(part) if role == "tool" else as_text(part)
     return [{"type": kind, "text": words}] if words else []
-
-
-def _is_ours(part: Part) -> bool:
-    return rest_if_any(part, NAME) is not None
 
 
 def _converted(part: Part) -> dict[str, Any] | None:
     media = read_media(part)
     if media is None or media.kind in ("audio", "video") or media.text is not None:
         return None
-    place = {"file_id": media.file_id} if media.file_id is not None else {}
+    place = {"file_id": media.file_id} if media.file_id is not None and media.keeper == "openai" else {}
+    url = media.model_url
     if media.kind == "image":
-        found = place or {"image_url": media.any_url}
+        if not place and not (media.is_usual_image and url is not None):
+            return None
         detail: object = part["image_url"].get("detail") if isinstance(part.get("image_url"), dict) else None
-        return {"type": "input_image", **found, "detail": detail if isinstance(detail, str) else "auto"}
+        return {
+            "type": "input_image",
+            **(place or {"image_url": url}),
+            "detail": detail if isinstance(detail, str) else "auto",
+        }
     if media.data is not None:
-        return {"type": "input_file", "filename": media.name or "file", "file_data": media.any_url}
-    return {"type": "input_file", **(place or {"file_url": media.url})}
+        return {"type": "input_file", "filename": media.name or "file", "file_data": url}
+    return {"type": "input_file", **(place or {"file_url": url})} if place or url is not None else None
 
 
 def _call_item(call: Call) -> dict[str, Any]:
     rest = rest_of(call.part, NAME)
-    made: dict[str, Any] = {"call_id": call.id, "name": call.name}
+    made: dict[str, Any] = {"call_id": call.id, "name": function_name(call.name)}
     if _is_custom(call):
         words = call.input if isinstance(call.input, str) else call.arguments
         made = {"type": "custom_tool_call", **made, "input": words}
@@ -242,9 +255,15 @@ def _read_block(block: dict[str, Any], where: str, usual: str) -> Part:
             kept = {} if fields == {"type": usual} else {"fields": fields}
             return with_rest({"type": "text", "text": string(block, "text", where)}, NAME, kept)
         if kind == "refusal":
-            return with_rest({**block, "refusal": string(block, "refusal", where)}, NAME, {"block": True})
+            fields = {key: value for key, value in block.items() if key not in ("type", "refusal")}
+            return with_rest(
+                {"type": kind, "refusal": string(block, "refusal", where)}, NAME, {"block": True, "fields": fields}
+            )
         if kind in _FILES:
-            return block
+            known = ("type", *_FILES[kind])
+            fields = {key: value for key, value in block.items() if key not in known}
+            part = {key: value for key, value in block.items() if key in known}
+            return with_rest(part, NAME, {"fields": fields} if fields else {})
     part = opaque(kind, NAME, block)
     part[ORIGIN]["block"] = True
     return part

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from leafward.core.calls import Call, Item, Pairs, Result, pair
 from leafward.core.message import Message
-from leafward.core.parts import Part
-from leafward.formats.calls import Call, Item, Result, stand_in
+from leafward.core.parts import Part, is_ui_only
 from leafward.formats.media import read_media
-from leafward.formats.pairing import Pairs, pair
-from leafward.formats.wording import describe, orphan_parts
+from leafward.formats.wording import describe, missing_result, orphan_parts
 
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 
@@ -23,7 +22,7 @@ class Turn:
     """`system`, `developer`, `user` or `assistant`; any other speaker is a user to the model."""
     message: Message
     items: list[Item]
-    """Parts and calls; results only where they were asked to stay in place."""
+    """Parts and calls."""
     first: bool
     """Whether this is the first turn of its message."""
 
@@ -38,15 +37,12 @@ class Answers:
 Entry = Turn | Answers
 
 
-def turns(messages: Sequence[Message], *, in_place: bool = False) -> list[Entry]:
-    """Return the turns of a conversation; every call is answered exactly once, directly after its turn.
-
-    With `in_place`, a result that follows its call in the same message stays where it is.
-    """
+def turns(messages: Sequence[Message]) -> list[Entry]:
+    """Return the turns of a conversation; every call is answered exactly once, directly after its turn."""
     pairs = pair(messages)
     entries: list[Entry] = []
     for message, items in zip(messages, pairs.items, strict=True):
-        for turn in _turns_of(message, items, pairs, in_place):
+        for turn in _turns_of(message, items, pairs):
             entries.append(turn)
             answered = _answers(turn, pairs)
             if answered:
@@ -100,21 +96,19 @@ def media_to_user(entries: list[Entry], *, may_send: Collection[str], from_resul
     return moved + waiting
 
 
-def _turns_of(message: Message, items: list[Item], pairs: Pairs, in_place: bool) -> Iterator[Turn]:
+def _turns_of(message: Message, items: list[Item], pairs: Pairs) -> Iterator[Turn]:
     builder = _Builder(message)
     for item in items:
         if isinstance(item, Result):
             if item in pairs.orphans:
                 builder.say("user", orphan_parts(item))
-            elif in_place and item.call is None and builder.holds_call_of(item, pairs):
-                builder.keep(item)
             else:
                 builder.answered(item)
         elif isinstance(item, Call):
             builder.call(item)
         elif item["type"] == "step-start":
             builder.step()
-        else:
+        elif not is_ui_only(item):
             builder.say(role_of(message), [item])
     yield from builder.finish(empty=not items and message.role not in ("tool", "function"))
 
@@ -143,17 +137,11 @@ class _Builder:
         self._items.append(call)
         self._calls.add(call)
 
-    def keep(self, result: Result) -> None:
-        self._items.append(result)
-
     def answered(self, result: Result) -> None:
         """Note a result that is told elsewhere; it ends the turn only if it answers a call in it."""
         if any(call.id == result.call_id for call in self._calls):
             self._heard = True
             self._heard_apart = self._heard_apart or result.call is None
-
-    def holds_call_of(self, result: Result, pairs: Pairs) -> bool:
-        return any(pairs.answers.get(call) is result for call in self._calls)
 
     def step(self) -> None:
         if self._calls:
@@ -173,15 +161,9 @@ class _Builder:
 
 
 def _answers(turn: Turn, pairs: Pairs) -> list[tuple[Call, Result]]:
-    kept = {item for item in turn.items if isinstance(item, Result)}
-    found: list[tuple[Call, Result]] = []
-    missing: list[tuple[Call, Result]] = []
-    for call in (item for item in turn.items if isinstance(item, Call)):
-        result = pairs.answers.get(call)
-        if result is None:
-            missing.append((call, stand_in(call)))
-        elif result not in kept:
-            found.append((call, result))
+    calls = [item for item in turn.items if isinstance(item, Call)]
+    found = [(call, pairs.answers[call]) for call in calls if call in pairs.answers]
+    missing = [(call, missing_result(call)) for call in calls if call not in pairs.answers]
     return sorted(found, key=lambda each: pairs.places[each[1]]) + missing
 
 

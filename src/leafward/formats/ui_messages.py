@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
+from leafward.core.calls import Call, Pairs, Result, pair
+from leafward.core.json import try_parse
+from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
+from leafward.core.provider_extras import ORIGIN, raw_of, rest_if_any, without_origin
 from leafward.core.times import to_wire
-from leafward.formats.calls import Call, Result, parsed, stand_in
 from leafward.formats.media import read_media
-from leafward.formats.origin import ORIGIN, raw_of, rest_if_any, without_origin
-from leafward.formats.pairing import Pairs, pair
-from leafward.formats.reading import Messages, checked_messages, object_list, refuse, string, typed_blocks
+from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import role_of
-from leafward.formats.wording import orphan_parts
+from leafward.formats.wording import output_as_text
 
 NAME = "ui"
 CARRIED = "data-leafward"
 """The type of a data part that carries, unchanged, a part AI SDK has no type for."""
 
+METADATA, KEY = "callProviderMetadata", "leafward"
+"""Where a tool part keeps what AI SDK has no field for."""
+
+_CALL_FIELDS = frozenset({"type", "id", "name", "input", ORIGIN})
+_RESULT_FIELDS = frozenset({"type", "id", "tool_use_id", "name", "output", "content", "state", "is_error", ORIGIN})
 _KEPT = frozenset({"text", "step-start", "source-url", "source-document"})
 _OWN_FILE = frozenset({"url", "mediaType"})
 
@@ -29,15 +35,17 @@ _OWN_FILE = frozenset({"url", "mediaType"})
 def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
     """Return messages for `useChat` and `convertToModelMessages`; ids, times and metadata are kept.
 
-    A result that stands in a message of its own is folded into its call's part. A call without one gets the state
-    `output-error` and a text that says it was interrupted, except while an approval was given and the tool is yet to
-    run (`approval-responded`). A part that AI SDK has no type for travels in a `data-leafward` part.
+    Nothing is left out. A result that stands in a message apart is folded into its call's part; a call without one
+    stays `input-available`, or whatever state its part has; a result without its call is a tool part that says so. A
+    part that AI SDK has no type for travels in a `data-leafward` part, and what a tool part has no field for under
+    `callProviderMetadata.leafward`.
 
     Raises:
-        ValueError: something in `messages` is no message.
+        ValueError: something in `messages` is not a message.
     """
     found = checked_messages(messages)
     pairs = pair(found)
+    folded = {result for call, result in pairs.belonging() if result not in pairs.orphans and result.call is not call}
     payload: list[dict[str, Any]] = []
     for message, items in zip(found, pairs.items, strict=True):
         parts: list[Part] = []
@@ -45,10 +53,10 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
             if isinstance(item, Call):
                 parts.append(_tool_part(item, pairs))
             elif isinstance(item, Result):
-                parts += orphan_parts(item) if item in pairs.orphans else []
+                parts += [_orphan(item)] if item in pairs.orphans else []
             else:
                 parts.append(_part(item))
-        if parts or not items:
+        if parts or not any(item in folded for item in items if isinstance(item, Result)):
             payload.append(_envelope(message, parts))
     return payload
 
@@ -97,9 +105,7 @@ def _tool_part(call: Call, pairs: Pairs) -> Part:
     result = pairs.answers.get(call)
     if is_ui_tool(call.part):
         own = without_origin(call.part)
-        if (result is not None and result.call is call) or (
-            result is None and own.get("state") == "approval-responded"
-        ):
+        if result is None or result.call is call:
             return own
     else:
         own = {
@@ -109,13 +115,31 @@ def _tool_part(call: Call, pairs: Pairs) -> Part:
             "state": "input-available",
             "input": _input(call),
         }
-    return {**own, **_settled(result or stand_in(call))}
+        own |= _kept({"call": _beside(call.part, _CALL_FIELDS)})
+    if result is None or not result.final:
+        return own
+    settled = _settled(result)
+    kept = _leafward(own) | _leafward(settled)
+    theirs = cast(Part, own[METADATA]) if isinstance(own.get(METADATA), dict) else {}
+    return {**own, **settled, **({METADATA: {**theirs, KEY: kept}} if kept else {})}
+
+
+def _orphan(result: Result) -> Part:
+    """Return a result whose call is missing as a tool part that has no input."""
+    made: Part = {
+        "type": "dynamic-tool",
+        "toolName": result.name or "unknown",
+        "toolCallId": result.call_id,
+        "input": None,
+        **_settled(result),
+    }
+    return {**made, METADATA: {KEY: {"orphan": without_origin(result.part)}}}
 
 
 def _input(call: Call) -> object:
     if isinstance(call.input, dict):
         return call.object_input
-    read = parsed(call.input) if isinstance(call.input, str) else None
+    read = try_parse(call.input) if isinstance(call.input, str) else None
     return call.input if read is None else read[0]
 
 
@@ -123,10 +147,30 @@ def _settled(result: Result) -> dict[str, Any]:
     blocks = result.blocks
     only_text = len(blocks) == 1 and blocks[0].get("type") == "text" and isinstance(blocks[0].get("text"), str)
     output = cast(str, blocks[0]["text"]) if only_text else result.output
+    kept: dict[str, Any] = {"result": _beside(result.part, _RESULT_FIELDS)}
     if not result.failed:
-        return {"state": "output-available", "output": output}
-    words = output if isinstance(output, str) else "\n".join(str(block.get("text", block)) for block in blocks)
-    return {"state": "output-error", "errorText": words}
+        return {"state": "output-available", "output": output, **_kept(kept)}
+    words = output if isinstance(output, str) else "\n".join(map(output_as_text, blocks))
+    kept["state"] = None if result.state == "error" else result.state
+    kept["output"] = None if isinstance(output, str) else output
+    return {"state": "output-error", "errorText": words, **_kept(kept)}
+
+
+def _beside(part: Part, fields: Collection[str]) -> Part:
+    """Return what a tool part has no field for."""
+    return {} if is_ui_tool(part) else {key: value for key, value in part.items() if key not in fields}
+
+
+def _kept(facts: dict[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in facts.items() if value}
+    return {METADATA: {KEY: found}} if found else {}
+
+
+def _leafward(part: Part) -> dict[str, Any]:
+    """Return what we keep in a tool part."""
+    metadata: object = part.get(METADATA)
+    kept = cast(Part, metadata).get(KEY) if isinstance(metadata, dict) else None
+    return cast(Part, kept) if isinstance(kept, dict) else {}
 
 
 # ── from AI SDK ──────────────────────────────────────────────────────────────
@@ -159,6 +203,9 @@ def _read(item: dict[str, Any], where: str) -> Message:
 
 
 def _restored(part: Part) -> Part:
+    orphan = _leafward(part).get("orphan")
+    if isinstance(orphan, dict) and cast(Part, orphan).get("type") == "tool_result":
+        return cast(Part, orphan)
     inner: object = part.get("data")
     if part["type"] == CARRIED and isinstance(inner, dict) and part.keys() == {"type", "data"}:
         return cast(Part, inner)

@@ -307,7 +307,7 @@ class ForeignMessages:
             found = {
                 "id": message.id,
                 "role": message.role,
-                "content": search_text(message.parts),
+                "content": search_text(message.body),
                 "created_at": message.created_at,
             }
         fields = _Fields(cast(object, found), _FOUND)

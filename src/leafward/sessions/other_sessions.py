@@ -80,7 +80,7 @@ def _name(info: SessionInfo) -> str:
 
 
 def _written(recent: RecentHistory) -> str:
-    writer = Transcriber()
+    writer = Transcriber(recent.messages)
     turns = [writer.turn(message) for message in recent.messages]
     count = count_fitting(reversed(turns))
     shown = turns[len(turns) - count :]

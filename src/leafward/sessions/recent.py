@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from leafward.core.calls import called_ids, missing_calls
 from leafward.core.ids import Scope
 from leafward.core.message import Message, wire_size
-from leafward.core.parts import answered_ids, called_ids
 from leafward.stores.contracts import MessageStore, PathPage
 
 _FIRST_PAGE = 64
@@ -54,7 +54,8 @@ class Window:
         self._kept = 0
         self._tokens = 0
         self._bytes = 0
-        self._unpaired: set[str] = set()
+        self._wanted: set[str] = set()
+        """The ids of the calls that results in the window answer and that are not in it."""
 
     def offer(self, message: Message, tokens: int, size: int) -> bool:
         """Look at the next older message; False when no older one can belong to the window."""
@@ -62,23 +63,24 @@ class Window:
         self._bytes += wire_size(message.id, message.role, size)
         if self._open and self._seen:
             self._open = self._limits.hold(len(self._seen) + 1, self._tokens, self._bytes)
-        if not self._open and not self._unpaired:
+            if not self._open:
+                self._wanted = missing_calls(self._window())
+        if not self._open and not self._wanted:
             return False
         self._seen.append(message)
-        if self._open or self._unpaired & called_ids(message.parts):
-            self._keep()
+        if self._open:
+            self._kept = len(self._seen)
+        elif self._wanted & called_ids(message):
+            self._kept = len(self._seen)
+            self._wanted = missing_calls(self._window())
         return True
-
-    def _keep(self) -> None:
-        for message in self._seen[self._kept :]:
-            self._unpaired |= answered_ids(message.parts)
-            self._unpaired -= called_ids(message.parts)
-        self._kept = len(self._seen)
 
     def result(self, *, reached_root: bool) -> RecentHistory:
         # What was looked at and not kept was looked at for a call that is nowhere on the path.
-        kept = self._seen[: self._kept]
-        return RecentHistory(kept[::-1], truncated=not reached_root or len(kept) < len(self._seen))
+        return RecentHistory(self._window(), truncated=not reached_root or self._kept < len(self._seen))
+
+    def _window(self) -> list[Message]:
+        return self._seen[: self._kept][::-1]
 
 
 async def read_recent(messages: MessageStore, scope: Scope, limits: Limits) -> RecentHistory:

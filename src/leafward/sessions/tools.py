@@ -242,7 +242,7 @@ def _expand_summary(session: Conversing, summaries: Sequence[str]) -> Tool:
 def _page(named: str, messages: Sequence[Message], offset: int) -> str:
     if not messages:
         return f"{named} covers no message at offset {offset}."
-    writer = Transcriber(shown=None)
+    writer = Transcriber(messages, shown=None)
     turns = [writer.turn(message) for message in messages[:PAGE_MESSAGES]]
     # What does not fit begins the next page; only a message larger than a page is cut.
     count = max(1, count_fitting(turns))

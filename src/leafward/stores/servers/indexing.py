@@ -90,7 +90,7 @@ def owner_word(owner_no: int) -> str:
 def words_of(session: SessionRow, body: bytes) -> list[str]:
     """Return what the index holds for a message."""
     scope = [tree_word(session.tree_no), owner_word(session.owner_no)]
-    words = sorted(map(encode_word, index_tokens(search_text(decode_body(body)["parts"]))))
+    words = sorted(map(encode_word, index_tokens(search_text(decode_body(body)))))
     return [*scope, *(words if sum(map(len, words)) <= LARGEST else [OVERSIZED])]
 
 

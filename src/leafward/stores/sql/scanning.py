@@ -64,4 +64,4 @@ def kept_by(only: SearchFilter) -> tuple[str, list[Any]]:
 
 def candidate(row: Any) -> Candidate:
     session_id, message_id, role, at, body = row
-    return Candidate(session_id, message_id, role, from_micros(at), search_text(decode_body(body)["parts"]))
+    return Candidate(session_id, message_id, role, from_micros(at), search_text(decode_body(body)))

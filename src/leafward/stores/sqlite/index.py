@@ -72,7 +72,7 @@ def owner_token(owner_no: int) -> str:
 def tokens_for(tree_no: int, owner_no: int, body: bytes) -> str:
     """Return what the index holds for a message, the same whenever it is asked."""
     try:
-        words = sorted(index_tokens(search_text(decode_body(body)["parts"])))
+        words = sorted(index_tokens(search_text(decode_body(body))))
     except (DecodeError, KeyError):
         # Whoever reads the message is told; it must not keep others from being indexed.
         words = []

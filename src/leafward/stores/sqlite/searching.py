@@ -162,7 +162,7 @@ class _Hunt:
         )
         for at, message_id, place in found:
             for session_id, role, body in execute(statement, (place, number)):
-                yield Candidate(session_id, message_id, role, from_micros(at), search_text(decode_body(body)["parts"]))
+                yield Candidate(session_id, message_id, role, from_micros(at), search_text(decode_body(body)))
 
     def _execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
         return self._connection.execute(self._database.render(statement), parameters)

@@ -1,0 +1,314 @@
+"""Tool calls and their results: what they are in every dialect, and which result answers which call.
+
+This is the one place that pairs them. Conversion, compaction, windows, transcripts and skills ask here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from leafward.core.json import encode_text, try_parse
+from leafward.core.message import Message
+from leafward.core.parts import CALLS, Part, is_settled, is_ui_tool, parts_of, tool_input, tool_name, tool_output
+from leafward.core.provider_extras import raw_of
+
+_FAILED = frozenset({"error", "denied", "interrupted"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A request of the model to run a tool."""
+
+    id: str
+    name: str
+    input: object
+    part: Part
+    message: Message
+    row: int
+    """Which message of the conversation holds it."""
+
+    @property
+    def written(self) -> str:
+        """The arguments as the model wrote them, where that was kept; they need not be JSON."""
+        kept, value = self.part.get("content"), self.input
+        if isinstance(kept, str):
+            read = try_parse(kept)
+            if value == (kept if read is None else read[0]) or (read is None and value in ({}, None)):
+                return kept
+        if isinstance(value, str):
+            return value
+        return encode_text({} if value is None else value)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as the text of a JSON object, byte for byte as the model wrote them where they are one."""
+        written = self.written
+        read = try_parse(written)
+        return written if read is not None and isinstance(read[0], dict) else encode_text(self.object_input)
+
+    @property
+    def object_input(self) -> dict[str, Any]:
+        """The arguments as an object; anything else is wrapped in one, under `arguments`."""
+        value = self.input
+        kept = self.part.get("content")
+        if isinstance(kept, str) and kept.strip() and value in ({}, None) and try_parse(kept) is None:
+            value = kept
+        read = try_parse(value) if isinstance(value, str) else (value,)
+        found = value if read is None else read[0]
+        if isinstance(found, dict):
+            return dict(cast(dict[str, Any], found))
+        return {} if found is None or found == "" else {"arguments": found}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a tool answered, or why it did not."""
+
+    call_id: str
+    name: str | None
+    output: object
+    state: str
+    """AgentScope's word: `success`, `error`, `denied`, `interrupted`, or `running` for what is not final."""
+    part: Part
+    message: Message
+    row: int
+    """Which message of the conversation holds it."""
+    call: Call | None = None
+    """The call, when both stand in one part."""
+
+    @property
+    def failed(self) -> bool:
+        return self.state in _FAILED
+
+    @property
+    def final(self) -> bool:
+        """Whether this is the tool's last word; AgentScope's external tools write `running` until it comes."""
+        return self.state != "running"
+
+    @property
+    def blocks(self) -> list[Part]:
+        """The output as blocks with a type; a plain value is one block of text."""
+        value = self.output
+        if value is None:
+            return []
+        if isinstance(value, list):
+            items = [item for item in cast(list[object], value) if item is not None]
+            if all(isinstance(item, dict) and isinstance(cast(Part, item).get("type"), str) for item in items):
+                return cast(list[Part], items)
+        return [{"type": "text", "text": value if isinstance(value, str) else encode_text(cast(object, value))}]
+
+
+Item = Part | Call | Result
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The calls and results of a conversation, and which belong together."""
+
+    items: list[list[Item]]
+    """For each message its parts in order, with calls and results read as such."""
+    answers: dict[Call, Result]
+    """The one result that answers each call; a call that is not here has none."""
+    repeats: dict[Result, Call]
+    """Further results of a call that has its answer, or that are not final."""
+    orphans: set[Result]
+    """Results that must be shown apart: their call is missing, or they repeat it with another output."""
+    places: dict[Call | Result, int]
+    """The order of calls and results in the conversation."""
+
+    def belonging(self) -> Iterator[tuple[Call, Result]]:
+        """Yield every result that has a call in this conversation, with that call."""
+        yield from self.answers.items()
+        yield from ((call, result) for result, call in self.repeats.items())
+
+    def is_waiting(self, call: Call) -> bool:
+        """Tell whether a call has no final result."""
+        answer = self.answers.get(call)
+        return answer is None or not answer.final
+
+
+def pair(messages: Sequence[Message]) -> Pairs:
+    """Match calls and results by id, also where models use an id again or a result stands before its call.
+
+    A result belongs to the nearest message above it that has a call of its id, and answers the first such call there
+    that has no answer. Without a call above it answers the nearest one below. A result that is not final answers only
+    what nothing else does.
+    """
+    items = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
+    both = [item for row in items for item in row if isinstance(item, (Call, Result))]
+    places: dict[Call | Result, int] = {item: place for place, item in enumerate(both)}
+    matcher = _Matcher(places)
+    left = [result for result in sorted(matcher.results, key=_precedence) if not matcher.match_above(result)]
+    left = [result for result in left if result in matcher.repeats or not matcher.match_below(result)]
+    return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), places)
+
+
+def called_ids(message: Message) -> set[str]:
+    """Return the ids of the calls in a message that are answered elsewhere."""
+    return {item.id for item in _items(message, 0) if isinstance(item, Call)}
+
+
+def missing_calls(messages: Sequence[Message]) -> set[str]:
+    """Return the ids of the calls that results in these messages answer and that are not above them."""
+    pairs = pair(messages)
+    alone = {result for result in pairs.orphans if result not in pairs.repeats}
+    early = {result for call, result in pairs.answers.items() if pairs.places[call] > pairs.places[result]}
+    return {result.call_id for result in alone | early if result.call_id}
+
+
+def _precedence(result: Result) -> tuple[bool, bool]:
+    """Order results by who chooses first: those in one part with their call, then those that are final."""
+    return result.call is None, not result.final
+
+
+class _Matcher:
+    """Gives each call at most one result."""
+
+    def __init__(self, places: dict[Call | Result, int]) -> None:
+        self.answers: dict[Call, Result] = {}
+        self.repeats: dict[Result, Call] = {}
+        self.results = [item for item in places if isinstance(item, Result)]
+        self._places = places
+        self._calls: dict[str, list[Call]] = {}
+        for item in places:
+            if isinstance(item, Call):
+                self._calls.setdefault(item.id, []).append(item)
+
+    def match_above(self, result: Result) -> bool:
+        """Give a result to the nearest message above that has its call; False when it answers nothing there."""
+        if result.call is not None:
+            self.answers[result.call] = result
+            return True
+        calls = self._calls.get(result.call_id, [])
+        nearest = self._above(calls, result) - 1
+        if nearest < 0:
+            return False
+        self.repeats[result] = calls[nearest]
+        row = calls[nearest].row
+        # Two calls of one message that share an id are answered in their order.
+        while nearest > 0 and calls[nearest - 1].row == row:
+            nearest -= 1
+        while nearest < len(calls) and calls[nearest].row == row:
+            if calls[nearest] not in self.answers:
+                self.answers[calls[nearest]] = result
+                del self.repeats[result]
+                return True
+            nearest += 1
+        return False
+
+    def match_below(self, result: Result) -> bool:
+        """Give a result to the nearest call below that has no answer."""
+        calls = self._calls.get(result.call_id, [])
+        free = (call for call in calls[self._above(calls, result) :] if call not in self.answers)
+        call = next(free, None)
+        if call is not None:
+            self.answers[call] = result
+        return call is not None
+
+    def orphans(self, left: Sequence[Result]) -> set[Result]:
+        """Return the results that no call has, and those that say something else than the answer of their call."""
+        return {
+            result
+            for result in left
+            if result not in self.repeats or self.answers[self.repeats[result]].output != result.output
+        }
+
+    def _above(self, calls: Sequence[Call], result: Result) -> int:
+        return bisect_left(calls, self._places[result], key=lambda call: self._places[call])
+
+
+def answered_id(part: Part) -> str | None:
+    """Return the id of the call whose result a part holds."""
+    if part["type"] == "tool_result":
+        # AgentScope names the call in "id", Anthropic in "tool_use_id".
+        found = part.get("tool_use_id", part.get("id"))
+    else:
+        found = part["toolCallId"] if is_ui_tool(part) and tool_output(part) is not None else None
+    return found if isinstance(found, str) else None
+
+
+def made_id(prefix: str, *facts: object) -> str:
+    """Return an id that is the same whenever the facts are."""
+    digest = hashlib.blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=12)
+    return f"{prefix}_{digest.hexdigest()}"
+
+
+def _items(message: Message, row: int) -> Iterator[Item]:
+    for index, part in enumerate(parts_of(message.body)):
+        if raw_of(part) is not None:
+            yield part
+        elif part["type"] in CALLS:
+            yield _call(part, part.get("id"), message, row, index)
+        elif is_ui_tool(part):
+            call = _call(part, part["toolCallId"], message, row, index)
+            yield call
+            if is_settled(part):
+                yield _ui_result(call)
+        elif part["type"] == "tool_result":
+            yield _result(part, message, row)
+        else:
+            yield part
+
+
+def _without_repeated_calls(items: list[list[Item]]) -> list[list[Item]]:
+    """Leave out AI SDK parts that repeat an open call: what they hold besides is its result."""
+    open_calls: dict[str, Call] = {}
+    repeated: set[Call] = set()
+    found: list[list[Item]] = []
+    for row in items:
+        kept: list[Item] = []
+        for item in row:
+            if isinstance(item, Call):
+                before = open_calls.get(item.id)
+                if before is not None and _is_repeated(before, item):
+                    repeated.add(item)
+                    continue
+                open_calls[item.id] = item
+            elif isinstance(item, Result):
+                if item.final:
+                    open_calls.pop(item.call_id, None)
+                if item.call in repeated:
+                    kept.append(replace(item, call=None))
+                    continue
+            kept.append(item)
+        found.append(kept)
+    return found
+
+
+def _is_repeated(before: Call, call: Call) -> bool:
+    if not is_ui_tool(call.part):
+        return False
+    return "input" not in call.part or (before.name, before.input) == (call.name, call.input)
+
+
+def _call(part: Part, call_id: object, message: Message, row: int, index: int) -> Call:
+    known = call_id if isinstance(call_id, str) and call_id else made_id("call", message.id, index)
+    return Call(known, tool_name(part), tool_input(part), part, message, row)
+
+
+def _ui_result(call: Call) -> Result:
+    part = call.part
+    state = {"output-error": "error", "output-denied": "denied"}.get(str(part.get("state")), "success")
+    return Result(call.id, call.name, _ui_output(part), state, part, call.message, call.row, call)
+
+
+def _ui_output(part: Part) -> object:
+    if part.get("state") == "output-error" and part.get("errorText") is not None:
+        return part["errorText"]
+    if part.get("state") == "output-denied" and part.get("output", part.get("result")) is None:
+        approval: object = part.get("approval")
+        reason = cast(Part, approval).get("reason") if isinstance(approval, dict) else None
+        return reason if isinstance(reason, str) and reason else "The user denied this call."
+    return tool_output(part)
+
+
+def _result(part: Part, message: Message, row: int) -> Result:
+    state = part.get("state")
+    if not isinstance(state, str):
+        state = "error" if part.get("is_error") is True else "success"
+    name = tool_name(part) or None
+    return Result(answered_id(part) or "", name, tool_output(part), state, part, message, row)

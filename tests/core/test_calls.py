@@ -1,0 +1,132 @@
+"""Which result answers which call: the same wherever it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leafward import Message, Session, assistant, open_store, tool_result, user
+from leafward.core.calls import missing_calls, pair
+from leafward.core.cutting import Cuts
+from leafward.core.message import Message as Stored
+from leafward.core.parts import search_text
+from leafward.core.tokens import count_tokens
+from leafward.core.transcript import Transcriber
+from leafward.formats import to_anthropic, to_openai_chat
+
+
+def call(call_id: str, name: str = "look", **fields: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": {}, **fields}
+
+
+def answered(messages: list[Message]) -> list[tuple[str, object]]:
+    """Return the name of each answered call, and its output."""
+    return [(one.name, result.output) for one, result in pair(messages).answers.items()]
+
+
+def texts(words: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": words}]
+
+
+def test_a_result_answers_the_nearest_call_above_when_an_id_is_used_again() -> None:
+    messages = [
+        assistant([call("c0", "first")]),
+        tool_result("c0", "one"),
+        assistant([call("c0", "second")]),
+        tool_result("c0", "two"),
+    ]
+
+    assert answered(messages) == [("first", texts("one")), ("second", texts("two"))]
+
+
+def test_a_call_left_open_by_a_crash_is_not_answered_by_a_later_turn() -> None:
+    messages = [assistant([call("c0", "lost")]), user("again"), assistant([call("c0", "second")])]
+    messages += [tool_result("c0", "two"), tool_result("c0", "two again")]
+
+    assert answered(messages) == [("second", texts("two"))]
+
+
+def test_an_orphan_does_not_take_the_call_of_a_later_turn() -> None:
+    messages = [tool_result("c0", "orphan"), assistant([call("c0")]), tool_result("c0", "right")]
+
+    assert answered(messages) == [("look", texts("right"))]
+    assert [result.output for result in pair(messages).orphans] == [texts("orphan")]
+
+
+def test_a_result_that_was_stored_before_its_call_answers_it() -> None:
+    assert answered([tool_result("c0", "early"), assistant([call("c0")])]) == [("look", texts("early"))]
+
+
+def test_two_calls_of_one_message_that_share_an_id_are_answered_in_their_order() -> None:
+    messages = [assistant([call("c0", "a"), call("c0", "b")]), tool_result("c0", "1"), tool_result("c0", "2")]
+
+    assert answered(messages) == [("a", texts("1")), ("b", texts("2"))]
+
+
+def test_a_final_result_wins_over_one_that_is_not() -> None:
+    messages = [assistant([call("c0")]), tool_result("c0", "wait", state="running"), tool_result("c0", "done")]
+
+    assert answered(messages) == [("look", texts("done"))]
+
+
+def test_a_part_of_ai_sdk_that_repeats_an_open_call_is_its_result() -> None:
+    open_call = {"type": "tool-look", "toolCallId": "c", "state": "input-available", "input": {"at": 1}}
+    settled = {**open_call, "state": "output-available", "output": "seen"}
+
+    payload = to_openai_chat([assistant([open_call]), assistant([settled])])
+
+    assert [message["role"] for message in payload] == ["assistant", "tool"]
+    assert payload[1]["content"] == "seen"
+
+
+def test_a_call_and_its_result_are_not_cut_apart_whatever_the_dialect() -> None:
+    anthropic = Message("user", [{"type": "tool_result", "tool_use_id": "c", "content": "x"}])
+    openai = Stored.stored("m", "tool", 0, {"parts": texts("x"), "tool_call_id": "c"})
+    for result in (tool_result("c", "x"), anthropic, openai):
+        for part in (call("c"), {**call("c"), "type": "tool_call"}):
+            assert Cuts.of([assistant([part]), result, user("next")]).at_or_before(1) == 0
+
+
+def test_a_transcript_names_the_tool_of_a_nameless_result() -> None:
+    messages = [
+        assistant([call("c0", "first")]),
+        tool_result("c0", "one"),
+        assistant([call("c0", "second")]),
+        tool_result("c0", "two"),
+    ]
+    writer = Transcriber(messages)
+
+    assert "[Result of tool: first]" in writer.turn(messages[1])
+    assert "[Result of tool: second]" in writer.turn(messages[3])
+
+
+def test_calls_outside_a_window_are_missed_also_when_their_id_is_used_again_in_it() -> None:
+    window = [tool_result("c0", "old"), assistant([call("c0")]), tool_result("c0", "new")]
+
+    assert missing_calls(window) == {"c0"}
+    assert missing_calls(window[1:]) == set()
+
+
+@pytest.mark.parametrize("limit", range(1, 7))
+async def test_a_window_holds_the_call_of_each_result_when_an_id_is_used_again(limit: int) -> None:
+    async with open_store("memory://") as store:
+        session = Session(store)
+        for turn in range(3):
+            await session.append_messages([user(f"q{turn}"), assistant([call("c0", f"tool{turn}")])])
+            await session.append_message(tool_result("c0", f"r{turn}"))
+
+        recent = await session.get_recent_history(max_messages=limit)
+
+        assert missing_calls(recent.messages) == set()
+        assert len(recent.messages) <= limit + 1
+        assert "whose call is not part" not in str(to_anthropic(recent.messages))
+
+
+def test_a_part_of_type_tool_call_is_a_call_everywhere() -> None:
+    call = {"type": "tool_call", "id": "c1", "name": "weather", "input": '{"city": "Paris"}'}
+
+    assert "Paris" in search_text({"parts": [call]})
+    assert count_tokens(assistant([call])) > 8
+    assert Cuts.of([assistant([call]), tool_result("c1", "x"), user("hi")]).at_or_before(1) == 0
+    assert to_openai_chat([assistant([call])])[0]["tool_calls"][0]["function"]["arguments"] == '{"city": "Paris"}'
