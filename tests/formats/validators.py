@@ -1,0 +1,214 @@
+"""The rules by which providers refuse a request, as far as they depend on its messages.
+
+Each function raises `AssertionError` with the place of what would be answered with an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import msgspec
+
+Payload = list[dict[str, Any]]
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+CLAUDE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+CLAUDE_ID = re.compile(r"[a-zA-Z0-9_-]+")
+SPEAKER = re.compile(r"[^\s<|\\/>]+")
+
+
+def is_json_object(text: object) -> bool:
+    """Tell JSON as the standard has it, without NaN and infinities."""
+    if not isinstance(text, str):
+        return False
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except msgspec.DecodeError:
+        return False
+
+
+def check_url(url: object, where: str) -> None:
+    assert isinstance(url, str), where
+    assert url.startswith(("https://", "http://", "data:")), f"{where}: {url[:40]}"
+    if url.startswith("data:"):
+        head, _, data = url.partition(",")
+        assert head.endswith(";base64"), where
+        base64.b64decode(data, validate=True)
+
+
+# ── OpenAI chat ──────────────────────────────────────────────────────────────
+
+_CHAT_BLOCKS = {
+    "user": {"text", "image_url", "input_audio", "file"},
+    "assistant": {"text", "refusal"},
+    "system": {"text"},
+    "developer": {"text"},
+    "tool": {"text"},
+}
+
+
+def check_openai_chat(payload: Payload) -> None:
+    waiting: list[str] = []
+    for index, message in enumerate(payload):
+        where = f"messages[{index}]"
+        role = message["role"]
+        if role == "tool":
+            assert message["tool_call_id"] in waiting, f"{where} answers nothing"
+            waiting.remove(message["tool_call_id"])
+        else:
+            assert not waiting, f"{where} comes while {waiting} wait"
+        _check_chat_content(message, where)
+        if "name" in message:
+            assert SPEAKER.fullmatch(message["name"]), where
+            assert len(message["name"]) <= 64, where
+        waiting += _chat_calls(message, where)
+    assert not waiting, f"{waiting} have no result"
+
+
+def _check_chat_content(message: dict[str, Any], where: str) -> None:
+    content, role = message.get("content"), message["role"]
+    assert role in _CHAT_BLOCKS, where
+    if content is None:
+        assert role == "assistant", where
+        assert message.get("tool_calls") or message.get("refusal"), f"{where} says nothing"
+        return
+    if isinstance(content, str):
+        return
+    assert content, f"{where} has an empty list"
+    for block in content:
+        kind = block["type"]
+        assert kind in _CHAT_BLOCKS[role], f"{where}: a {kind} of {role}"
+        assert block.keys() <= {"type", kind}, f"{where}: {sorted(block)}"
+        if kind in ("text", "refusal"):
+            assert isinstance(block[kind], str), where
+        elif kind == "image_url":
+            check_url(block[kind]["url"], where)
+
+
+def _chat_calls(message: dict[str, Any], where: str) -> list[str]:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return []
+    assert calls, f"{where} has an empty list of calls"
+    assert message["role"] == "assistant", where
+    ids = [call["id"] for call in calls]
+    assert len(set(ids)) == len(ids), f"{where} uses an id twice"
+    for call in calls:
+        assert 0 < len(call["id"]) <= 40, where
+        assert NAME.fullmatch(call["function"]["name"]), f"{where}: {call['function']['name']!r}"
+        assert is_json_object(call["function"]["arguments"]), f"{where}: {call['function']['arguments']!r}"
+    return ids
+
+
+# ── OpenAI Responses ─────────────────────────────────────────────────────────
+
+_RESPONSE_BLOCKS = {"user": {"input_text", "input_image", "input_file"}}
+
+
+def check_openai_responses(payload: Payload) -> None:
+    called: set[str] = set()
+    answered: set[str] = set()
+    for index, item in enumerate(payload):
+        where = f"input[{index}]"
+        kind = item.get("type", "message")
+        if kind == "message":
+            _check_response_message(item, where)
+        elif kind == "function_call":
+            assert item["call_id"] not in called, f"{where} uses an id again"
+            assert 0 < len(item["call_id"]) <= 64, where
+            assert NAME.fullmatch(item["name"]), f"{where}: {item['name']!r}"
+            assert is_json_object(item["arguments"]), f"{where}: {item['arguments']!r}"
+            called.add(item["call_id"])
+        else:
+            assert kind == "function_call_output", f"{where}: {kind}"
+            assert item["call_id"] in called - answered, f"{where} answers nothing"
+            assert isinstance(item["output"], (str, list)), where
+            answered.add(item["call_id"])
+    assert called == answered, f"{called - answered} have no result"
+
+
+def _check_response_message(item: dict[str, Any], where: str) -> None:
+    content, role = item["content"], item["role"]
+    assert role in ("user", "assistant", "system", "developer"), where
+    if isinstance(content, str):
+        return
+    allowed = {"output_text", "refusal"} if role == "assistant" else {"input_text", "input_image", "input_file"}
+    for block in content:
+        assert block["type"] in allowed, f"{where}: a {block['type']} of {role}"
+        if block.get("image_url") is not None:
+            check_url(block["image_url"], where)
+
+
+# ── Anthropic ────────────────────────────────────────────────────────────────
+
+_CLAUDE_FIELDS = {
+    "text": {"type", "text", "cache_control", "citations"},
+    "image": {"type", "source", "cache_control"},
+    "document": {"type", "source", "title", "context", "citations", "cache_control"},
+    "thinking": {"type", "thinking", "signature"},
+    "redacted_thinking": {"type", "data"},
+    "tool_use": {"type", "id", "name", "input", "cache_control", "caller"},
+    "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
+    "search_result": {"type", "source", "title", "content", "citations", "cache_control"},
+}
+_CLAUDE_BLOCKS = {
+    "user": {"text", "image", "document", "tool_result", "search_result"},
+    "assistant": {"text", "thinking", "redacted_thinking", "tool_use"},
+}
+
+
+def check_anthropic(payload: dict[str, Any]) -> None:
+    messages: Payload = payload["messages"]
+    if messages:
+        assert messages[0]["role"] == "user", "the first message is the user's"
+    calls: list[str] = []
+    seen: set[str] = set()
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        assert message.keys() == {"role", "content"}, where
+        assert index == 0 or messages[index - 1]["role"] != message["role"], f"{where}: {message['role']} again"
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        assert blocks, f"{where} is empty"
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        assert sorted(results) == sorted(calls), f"{where} answers {results}, {calls} wait"
+        assert [block["type"] for block in blocks[: len(results)]] == ["tool_result"] * len(results), where
+        for block in blocks:
+            _check_claude_block(block, message["role"], where)
+        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        assert not seen & set(calls), f"{where} uses an id again"
+        assert len(set(calls)) == len(calls), f"{where} uses an id twice"
+        seen |= set(calls)
+    assert not calls, f"{calls} have no result"
+    if messages and messages[-1]["role"] == "assistant":
+        last = messages[-1]["content"]
+        text = last if isinstance(last, str) else last[-1].get("text", "")
+        assert text == text.rstrip(), "the last message ends with a space"
+
+
+def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
+    kind = block["type"]
+    assert kind in _CLAUDE_BLOCKS[role], f"{where}: a {kind} of {role}"
+    assert block.keys() <= _CLAUDE_FIELDS[kind], f"{where}: {sorted(block)}"
+    if kind == "text":
+        assert block["text"].strip(), f"{where} has a blank text"
+    elif kind == "tool_use":
+        assert CLAUDE_ID.fullmatch(block["id"]), f"{where}: {block['id']!r}"
+        assert CLAUDE_NAME.fullmatch(block["name"]), f"{where}: {block['name']!r}"
+        assert isinstance(block["input"], dict), where
+    elif kind == "tool_result" and not isinstance(block.get("content", ""), str):
+        assert block["content"], f"{where} has an empty list"
+        for inner in block["content"]:
+            assert inner["type"] in ("text", "image", "document", "search_result"), where
+            _check_claude_block(inner, "user", where)
+    elif kind in ("image", "document") and block["source"]["type"] == "url":
+        check_url(block["source"]["url"], where)
+
+
+CHECKS = {
+    "openai_chat": check_openai_chat,
+    "openai_responses": check_openai_responses,
+    "anthropic": check_anthropic,
+}
