@@ -1,4 +1,4 @@
-"""A class as a user might have it."""
+"""A class as a user might write it."""
 
 from __future__ import annotations
 
@@ -13,3 +13,6 @@ class Assistant(StateModule):
         self.plan = PlanNotebook()
         self.tools = Toolkit().create_group("web", active=True).create_group("files")
         self.title = "not a component"
+
+    def components(self) -> list[StateModule]:
+        return [self.memory, self.plan, self.tools]

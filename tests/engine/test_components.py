@@ -1,41 +1,102 @@
-"""Classes of a user's save and restore the components they consist of, all under one key."""
+"""Classes of a user save and restore the components they name, all under one key."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
-from unittest.mock import MagicMock
+from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
 from leafward import (
     ConfigurationError,
+    InvalidId,
+    LeaseLost,
+    Message,
     SessionKey,
-    SessionNotFound,
     StateDecodeError,
     assistant,
     open_store,
     user,
 )
 from leafward.engine import InMemoryMemory, Plan, PlanNotebook, StateModule, Toolkit
-from leafward.stores import AgentStateStore
+from leafward.stores import AgentStateStore, InMemoryAgentStateStore
 from tests.engine.assistant import Assistant
 
 
 class Counter(StateModule):
-    """A component that saves in its own way."""
+    """A component with a state of its own, as a dict."""
 
     def __init__(self, name: str) -> None:
+        self.state_name = name
         self.count = 0
-        self._name = name
 
-    async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
-        await states.save(key, self._name, {"count": self.count})
+    def get_state(self) -> dict[str, Any]:
+        return {"count": self.count}
 
-    async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
-        saved = await states.get(key, self._name)
-        self.count = 0 if saved is None else saved["count"]
+    def set_state(self, state: dict[str, Any] | None) -> None:
+        self.count = 0 if state is None else state["count"]
+
+
+class Group(StateModule):
+    """A component of any others."""
+
+    def __init__(self, *parts: StateModule) -> None:
+        self.parts = parts
+
+    def components(self) -> Iterable[StateModule]:
+        return self.parts
+
+
+@dataclass
+class Trip:
+    city: str = ""
+    packed: list[str] = field(default_factory=list[str])
+
+
+class Traveller(StateModule):
+    """A component with a state of a type of its own, and with a part."""
+
+    state_name = "trip"
+    state_type = Trip
+
+    def __init__(self) -> None:
+        self.trip = Trip()
+        self.memory = InMemoryMemory()
+
+    def components(self) -> Iterable[StateModule]:
+        yield self.memory
+
+    def get_state(self) -> Trip:
+        return self.trip
+
+    def set_state(self, state: Trip | None) -> None:
+        self.trip = state or Trip()
+
+
+class Step(msgspec.Struct):
+    n: int
+
+
+class Steps(StateModule):
+    """A component whose state is a list."""
+
+    state_name = "steps"
+    state_type = list[Step]
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+
+    def get_state(self) -> list[Step]:
+        return self.steps
+
+    def set_state(self, state: list[Step]) -> None:
+        self.steps = state
+
+
+# ── saving and loading ───────────────────────────────────────────────────────
 
 
 async def test_a_class_saves_its_components_under_one_key(states: AgentStateStore) -> None:
@@ -53,46 +114,72 @@ async def test_a_class_saves_its_components_under_one_key(states: AgentStateStor
     assert not await Assistant().load_if_exists(states, "s")
 
 
-async def test_a_class_of_ones_own_is_a_component_among_others(states: AgentStateStore) -> None:
-    class Both(StateModule):
-        def __init__(self) -> None:
-            self.first, self.second = Counter("first"), Counter("second")
-            self.assistant = Assistant()
-
-    one = Both()
-    one.first.count, one.second.count = 1, 2
-    one.assistant.memory.add_message(assistant("deep"))
+async def test_a_class_may_have_a_typed_state_and_parts(states: AgentStateStore) -> None:
+    one = Traveller()
+    one.trip = Trip("Rome", ["socks"])
+    one.memory.add_message(assistant("Bring socks."))
     await one.save_to(states, "s")
-    other = Both()
+
+    other = Traveller()
     await other.load_from(states, "s")
-    assert (other.first.count, other.second.count) == (1, 2)
-    assert len(other.assistant.memory) == 1
+    assert (other.trip, len(other.memory)) == (Trip("Rome", ["socks"]), 1)
+    assert await states.get("s", "trip") == {"city": "Rome", "packed": ["socks"]}
 
 
-async def test_two_components_of_one_name_are_refused(states: AgentStateStore) -> None:
-    class Two(StateModule):
+async def test_a_state_may_be_a_list_of_a_type(states: AgentStateStore) -> None:
+    await Steps(Step(1), Step(2)).save_to(states, "s")
+
+    other = Steps()
+    await other.load_from(states, "s")
+    assert other.steps == [Step(1), Step(2)]
+    assert await states.get_list("s", "steps") == [{"n": 1}, {"n": 2}]
+
+
+async def test_parts_may_have_parts(states: AgentStateStore) -> None:
+    first, second, deep = Counter("first"), Counter("second"), Assistant()
+    first.count, second.count = 1, 2
+    deep.memory.add_message(assistant("deep"))
+    await Group(first, Group(second, Group(deep))).save_to(states, "s")
+
+    others = Counter("first"), Counter("second"), Assistant()
+    await Group(*others).load_from(states, "s")
+    assert (others[0].count, others[1].count, len(others[2].memory)) == (1, 2, 1)
+
+
+async def test_a_component_that_several_name_is_saved_once(states: AgentStateStore) -> None:
+    class Child(Counter):
+        def __init__(self, parent: Parent) -> None:
+            super().__init__("child")
+            self.parent = parent
+
+        def components(self) -> Iterable[StateModule]:
+            return self.parent, self.parent.memory
+
+    class Parent(StateModule):
         def __init__(self) -> None:
-            self.first, self.second = InMemoryMemory(), InMemoryMemory()
+            self.memory = InMemoryMemory()
+            self.child = Child(self)
 
-    class ByHand(Two):
-        async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
-            await self.first.save_state(states, key)
-            await self.second.save_state(states, key)
+        def components(self) -> Iterable[StateModule]:
+            return self.memory, self.child, self.memory
 
-    for kind in (Two, ByHand):
-        with pytest.raises(ConfigurationError, match="memory_messages"):
-            await kind().save_to(states, "s")
-
-    class Apart(StateModule):
-        def __init__(self) -> None:
-            self.first, self.second = InMemoryMemory(), InMemoryMemory("notes")
-
-    one = Apart()
-    one.second.add_message(user("a note"))
+    one = Parent()
+    one.memory.add_message(user("hi"))
+    one.child.count = 3
     await one.save_to(states, "s")
-    other = Apart()
+    other = Parent()
     await other.load_from(states, "s")
-    assert (len(other.first), len(other.second)) == (0, 1)
+    assert (len(other.memory), other.child.count) == (1, 3)
+
+
+async def test_a_component_that_nothing_is_saved_of_is_reset(states: AgentStateStore) -> None:
+    await Counter("other").save_to(states, "s")
+    one = Group(counter := Counter("c"), traveller := Traveller(), steps := Steps(Step(1)))
+    counter.count, traveller.trip = 5, Trip("Rome")
+    traveller.memory.add_message(user("of another session"))
+
+    await one.load_from(states, "s")
+    assert (counter.count, traveller.trip, len(traveller.memory), steps.steps) == (0, Trip(), 0, [])
 
 
 async def test_groups_of_one_session_are_not_those_of_the_next(states: AgentStateStore) -> None:
@@ -104,212 +191,142 @@ async def test_groups_of_one_session_are_not_those_of_the_next(states: AgentStat
     assert tools.active_groups == ["safe"]
 
 
-async def test_a_component_that_others_refer_to_is_saved_once(states: AgentStateStore) -> None:
-    class Child(StateModule):
-        __slots__ = ("counter", "parent")
+async def test_attributes_that_are_not_named_are_not_touched(states: AgentStateStore) -> None:
+    class Agent(StateModule):
+        """A class of which instances serve many sessions, with a memory per session."""
 
-        def __init__(self, parent: StateModule) -> None:
-            self.parent, self.counter = parent, Counter("of the child")
+        shared = InMemoryMemory("shared")
 
-    class Parent(StateModule):
         def __init__(self) -> None:
-            self.memory = self.again = InMemoryMemory()
-            self.child = Child(self)
-
-    one = Parent()
-    one.memory.add_message(user("hi"))
-    one.child.counter.count = 3
-    await one.save_to(states, "s")
-    other = Parent()
-    await other.load_from(states, "s")
-    assert (len(other.again), other.child.counter.count) == (1, 3)
-
-
-async def test_components_of_a_class_and_in_slots_are_saved_and_properties_let_be(states: AgentStateStore) -> None:
-    @dataclass(slots=True)
-    class Slotted(StateModule):
-        memory: InMemoryMemory = field(default_factory=InMemoryMemory)
-
-    class Shared(StateModule):
-        counter = Counter("shared")
+            self.memory = InMemoryMemory()
+            self.cache = Counter("cache")
 
         @property
-        def trap(self) -> Any:
-            raise RuntimeError("nobody asked for this")
+        def trap(self) -> NoReturn:
+            raise RuntimeError("no one asked for this")
 
-    one = Slotted()
-    one.memory.add_message(user("hi"))
-    await one.save_to(states, "slots")
-    other = Slotted()
-    await other.load_from(states, "slots")
-    assert len(other.memory) == 1
-    Shared.counter.count = 5
-    await Shared().save_to(states, "class")
-    Shared.counter.count = 0
-    await Shared().load_from(states, "class")
-    assert Shared.counter.count == 5
+        def components(self) -> Iterable[StateModule]:
+            return (self.memory,)
 
-
-async def test_what_a_component_saves_is_saved_at_once(states: AgentStateStore) -> None:
-    class Flushing(StateModule):
-        items: list[dict[str, Any]]
-
-        async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
-            await states.save_list(key, "items", self.items)
-            self.items.clear()
-            value = {"of": "a"}
-            await states.save(key, "a", value)
-            value["of"] = "b"
-            await states.save(key, "b", value)
-            await states.save(key, "gone", {})
-            await states.delete(key, "gone")
-            await states.save(key, "gone", {"n": len(await states.get_list(key, "items"))})
-
-    one = Flushing()
-    one.items = [{"n": 1}]
-    await one.save_to(states, "s")
-    assert await states.get_list("s", "items") == [{"n": 1}]
-    found = [await states.get("s", name) for name in ("a", "b", "gone")]
-    assert found == [{"of": "a"}, {"of": "b"}, {"n": 1}]
+    agent = Agent()
+    agent.cache.count = 5
+    await agent.save_to(states, "s")
+    await agent.load_from(states, "s")
+    assert agent.cache.count == 5
+    assert await states.get("s", "cache") is None
+    assert await states.get_list("s", "memory_messages") == []
 
 
-class Notes(StateModule):
-    """A component that has the three methods for itself."""
+# ── what cannot be saved is refused ──────────────────────────────────────────
 
-    def __init__(self, text: str = "") -> None:
-        self.text = text
 
-    async def save_to(self, store: Any, key: Any) -> None:
-        await store.states.save(key, "notes", {"text": self.text})
+async def test_two_components_of_one_name_are_refused_and_nothing_is_written(states: AgentStateStore) -> None:
+    two = Group(Counter("c"), InMemoryMemory(), InMemoryMemory())
+    with pytest.raises(ConfigurationError, match="memory_messages"):
+        await two.save_to(states, "s")
+    assert not await states.exists("s")
 
-    async def load_from(self, store: Any, key: Any) -> None:
-        saved = await store.states.get(key, "notes")
-        if saved is None:
-            raise SessionNotFound("s")
-        self.text = saved["text"]
+    await Counter("c").save_to(states, "s")
+    with pytest.raises(ConfigurationError, match="memory_messages"):
+        await two.load_from(states, "s")
+
+    apart = Group(InMemoryMemory(), notes := InMemoryMemory("notes"))
+    notes.add_message(user("a note"))
+    await apart.save_to(states, "s")
+    assert len(await states.get_list("s", "notes")) == 1
+
+
+async def test_a_class_that_names_no_parts_is_refused_instead_of_saving_nothing(states: AgentStateStore) -> None:
+    class Forgetful(StateModule):
+        def __init__(self) -> None:
+            self.memory = InMemoryMemory()
+
+    for call in (Forgetful().save_to, Forgetful().load_from, Forgetful().load_if_exists):
+        with pytest.raises(ConfigurationError, match=r"Forgetful has nothing to save: .*components\(\)"):
+            await call(states, "s")
+
+
+async def test_a_class_with_a_name_but_without_a_state_is_refused(states: AgentStateStore) -> None:
+    class Unfinished(StateModule):
+        state_name = "unfinished"
+
+    with pytest.raises(ConfigurationError, match=r"override get_state\(\)"):
+        await Unfinished().save_to(states, "s")
+    await Counter("unfinished").save_to(states, "s")
+    with pytest.raises(ConfigurationError, match=r"set_state\(\)"):
+        await Unfinished().load_from(states, "s")
 
 
 class Foreign:
-    """One that is none of ours."""
+    """Saves itself, in its own way."""
 
-    text = ""
+    async def save_to(self, store: object, key: object) -> None: ...
 
+    async def load_from(self, store: object, key: object) -> None: ...
+
+    async def load_if_exists(self, store: object, key: object) -> bool:
+        return True
+
+
+class OwnWay(StateModule):
     async def save_to(self, store: Any, key: Any) -> None:
-        await store.states.save(key, "foreign", {"text": self.text})
-
-    async def load_from(self, store: Any, key: Any) -> None:
-        if not await self.load_if_exists(store, key):
-            raise SessionNotFound("s")
-
-    async def load_if_exists(self, store: Any, key: Any) -> bool:
-        saved = await store.states.get(key, "foreign")
-        self.text = "" if saved is None else saved["text"]
-        return saved is not None
+        await store.save(key, "own", {"way": True})
 
 
-class Remembering(InMemoryMemory):
-    """A component of ours with another in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plan = PlanNotebook()
-
-
-class Everything(StateModule):
-    def __init__(self) -> None:
-        self.memory, self.notes, self.foreign = Remembering(), Notes(), Foreign()
-        self.many = [Counter("first"), Counter("second")]
-        self.named = {"third": Counter("third")}
-
-
-async def test_components_of_any_kind_and_wherever_they_are_come_back() -> None:
-    async with open_store("memory://") as store:
-        one = Everything()
-        one.memory.add_message(user("hi"))
-        one.memory.plan.current_plan = Plan("P")
-        one.notes.text, one.foreign.text = "noted", "abroad"
-        one.many[1].count, one.named["third"].count = 2, 3
-        await one.save_to(store, "s")
-
-        other = Everything()
-        await other.load_from(store, "s")
-        assert (len(other.memory), other.memory.plan.current_plan) == (1, Plan("P"))
-        assert (other.notes.text, other.foreign.text) == ("noted", "abroad")
-        assert (other.many[1].count, other.named["third"].count) == (2, 3)
-        # What is not there any more is as in a new component.
-        await store.states.delete("s", "foreign")
-        await other.load_from(store, "s")
-        assert other.foreign.text == ""
-        # Or it is told, by one that has its own way: it would go on with what it had in the session before.
-        await store.states.delete("s", "notes")
-        with pytest.raises(SessionNotFound):
-            await other.load_from(store, "s")
-
-
-async def test_components_with_their_own_way_to_save_may_refer_to_each_other(states: AgentStateStore) -> None:
-    class Logged(StateModule):
-        def __init__(self, name: str) -> None:
-            self.name, self.saved = name, 0
-            self.other: Logged | None = None
-
-        async def save_to(self, store: Any, key: Any) -> None:
-            self.saved += 1
-            await store.save(key, self.name, {"name": self.name})
-            await super().save_to(store, key)
-
-    one, two = Logged("one"), Logged("two")
-    one.other, two.other = two, one
-    await one.save_to(states, "s")
-    assert (one.saved, two.saved) == (1, 1)
-    assert [await states.get("s", name) for name in ("one", "two")] == [{"name": "one"}, {"name": "two"}]
-
-
-async def test_a_component_among_others_may_compare_versions(states: AgentStateStore) -> None:
-    class Careful(StateModule):
-        version = 0
-
-        async def save_to(self, store: Any, key: Any) -> None:
-            self.version = await store.save_if_version(key, "careful", {}, self.version)
-
-    class Holder(StateModule):
-        def __init__(self) -> None:
-            self.careful = Careful()
-
-    holder = Holder()
-    await holder.save_to(states, "s")
-    await holder.save_to(states, "s")
-    assert holder.careful.version == 2
-
-
-async def test_what_only_looks_like_a_component_is_none(states: AgentStateStore) -> None:
-    class Holder(StateModule):
-        def __init__(self) -> None:
-            self.anything, self.memory = MagicMock(), InMemoryMemory()
-
-    holder = Holder()
-    holder.memory.add_message(user("hi"))
-    await holder.save_to(states, "s")
-    assert len(await states.get_list("s", "memory_messages")) == 1
-
-
-@pytest.mark.parametrize("wrong", ["name", "value"])
-async def test_of_components_that_cannot_be_saved_together_none_is(states: AgentStateStore, wrong: str) -> None:
-    class Two(StateModule):
-        def __init__(self) -> None:
-            self.first = InMemoryMemory()
-            self.second: StateModule = InMemoryMemory() if wrong == "name" else Unsound()
-
-    class Unsound(StateModule):
-        async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
-            await states.save(key, "unsound", {"n": float("nan")})
-
-    with pytest.raises((ConfigurationError, ValueError)):
-        await Two().save_to(states, "s")
+@pytest.mark.parametrize(
+    "part", [Foreign(), OwnWay(), "memory", None, InMemoryMemory], ids=["foreign", "own way", "text", "none", "class"]
+)
+async def test_a_part_that_could_not_be_checked_first_is_refused(states: AgentStateStore, part: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"components\(\) of Group returns a .*: save it by itself"):
+        await Group(InMemoryMemory(), part).save_to(states, "s")
     assert not await states.exists("s")
 
 
+async def test_a_component_with_its_own_way_to_save_is_saved_by_itself(states: AgentStateStore) -> None:
+    await OwnWay().save_to(states, "s")
+    assert await states.get("s", "own") == {"way": True}
+
+
+async def test_a_name_that_the_layouts_use_is_refused(states: AgentStateStore) -> None:
+    with pytest.raises(InvalidId):
+        await Group(InMemoryMemory(), Counter("x:list")).save_to(states, "s")
+    assert not await states.exists("s")
+
+
+@pytest.mark.parametrize("state", [{"n": float("nan")}, None, [{"n": 1}], "text"])
+async def test_of_components_of_which_one_cannot_be_written_none_is(states: AgentStateStore, state: Any) -> None:
+    class Unsound(Counter):
+        def get_state(self) -> Any:
+            return state
+
+    with pytest.raises(ValueError, match="the state 'unsound' cannot be saved: "):
+        await Group(InMemoryMemory(), Unsound("unsound")).save_to(states, "s")
+    assert not await states.exists("s")
+
+
+@pytest.mark.parametrize("state", [None, 5, {"n": 1}, [1]])
+async def test_a_list_that_is_not_one_of_states_is_refused(states: AgentStateStore, state: Any) -> None:
+    steps = Steps()
+    steps.steps = state
+    with pytest.raises(ValueError, match="the state 'steps' cannot be saved: "):
+        await Group(InMemoryMemory(), steps).save_to(states, "s")
+    assert not await states.exists("s")
+
+
+async def test_a_message_that_was_made_unsound_is_refused_before_anything_is_written(states: AgentStateStore) -> None:
+    memory = InMemoryMemory()
+    memory.add_message(message := user("hi"))
+    message.parts[0]["text"] = object()
+    with pytest.raises(ValueError, match="memory_messages"):
+        await Group(Counter("c"), memory).save_to(states, "s")
+    assert not await states.exists("s")
+
+
+# ── loads that fail, other tasks, cancellation ───────────────────────────────
+
+
 @pytest.mark.parametrize("stored", [True, False])
-async def test_a_load_that_fails_leaves_every_component_as_it_was(states: AgentStateStore, stored: bool) -> None:
+async def test_a_load_that_fails_changes_no_component(states: AgentStateStore, stored: bool) -> None:
     one = Assistant()
     one.memory.add_message(user("mine"))
     one.tools.set_active_groups(["files"])
@@ -317,13 +334,86 @@ async def test_a_load_that_fails_leaves_every_component_as_it_was(states: AgentS
         await Assistant().save_to(states, "s")
     await states.save("s", "planNotebook_state", {"currentPlan": 5})
     for load in (one.load_from, one.load_if_exists):
-        with pytest.raises(StateDecodeError):
+        with pytest.raises(StateDecodeError, match="planNotebook_state"):
             await load(states, "s")
         assert [message.text for message in one.memory.get_messages()] == ["mine"]
         assert one.tools.active_groups == ["files"]
 
 
-async def test_one_who_is_cancelled_has_saved_all_or_nothing(states: AgentStateStore) -> None:
+class Paused(InMemoryAgentStateStore):
+    """A store whose reads of one name wait until they may go on, and fail if they are to."""
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        super().__init__()
+        self._name = name
+        self._error = error
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def get(self, key: Any, name: str, type: Any = dict) -> Any:
+        if name == self._name:
+            self.reached.set()
+            await self.go_on.wait()
+            if self._error is not None:
+                raise self._error
+        return await super().get(key, name, type)
+
+
+@pytest.mark.parametrize("end", ["fails", "is cancelled"])
+async def test_a_load_that_fails_keeps_what_another_task_changed_meanwhile(end: str) -> None:
+    async with Paused("planNotebook_state", StateDecodeError(None, "s", "planNotebook_state", "damaged")) as states:
+        one = Assistant()
+        await one.save_to(states, "s")
+        loading = asyncio.ensure_future(one.load_from(states, "s"))
+        await states.reached.wait()
+
+        one.memory.add_message(user("said meanwhile"))
+        one.plan.current_plan = plan = Plan("made meanwhile")
+        one.tools.set_active_groups(["files"])
+        one.title = "set meanwhile"
+        if end == "fails":
+            states.go_on.set()
+        else:
+            loading.cancel()
+        with pytest.raises((StateDecodeError, asyncio.CancelledError)):
+            await loading
+
+        assert [message.text for message in one.memory.get_messages()] == ["said meanwhile"]
+        assert (one.plan.current_plan, one.tools.active_groups, one.title) == (plan, ["files"], "set meanwhile")
+
+
+async def test_a_load_changes_all_components_at_one_moment() -> None:
+    async with Paused("toolkit_activeGroups") as states:
+        saved = Assistant()
+        saved.memory.add_message(user("saved"))
+        saved.plan.current_plan = Plan("saved")
+        await saved.save_to(states, "s")
+        one = Assistant()
+        loading = asyncio.ensure_future(one.load_from(states, "s"))
+        await states.reached.wait()
+        assert (len(one.memory), one.plan.current_plan) == (0, None)
+        states.go_on.set()
+        await loading
+        assert (len(one.memory), one.plan.current_plan) == (1, Plan("saved"))
+
+
+async def test_loads_at_once_never_mix_two_sessions(states: AgentStateStore) -> None:
+    for number in range(20):
+        one = Assistant()
+        one.memory.add_message(user(f"{number}"))
+        one.plan.current_plan = Plan(f"{number}")
+        await one.save_to(states, f"s{number}")
+    shared = Assistant()
+
+    async def load(number: int) -> None:
+        await shared.load_from(states, f"s{number}")
+        # Whichever load was last, it is a whole one.
+        assert shared.plan.current_plan is not None
+        assert [shared.plan.current_plan.name] == [one.text for one in shared.memory.get_messages()]
+
+    await asyncio.gather(*(load(number) for number in range(20)))
+
+
+async def test_a_cancelled_save_has_saved_all_or_nothing(states: AgentStateStore) -> None:
     one = Assistant()
     for number in range(40):
         await Assistant().save_to(states, "s")
@@ -341,29 +431,53 @@ async def test_one_who_is_cancelled_has_saved_all_or_nothing(states: AgentStateS
         assert found == ([] if other.plan.current_plan is None else [other.plan.current_plan.name])
 
 
-async def test_a_component_may_save_while_it_is_loaded(states: AgentStateStore) -> None:
-    class Upgraded(StateModule):
-        async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
-            old = await states.get(key, "old")
-            if old is not None:
-                await states.save(key, "new", {"v": old["v"] + 1})
-                await states.delete(key, "old")
-
-    await states.save("s", "old", {"v": 1})
-    await Upgraded().load_from(states, "s")
-    assert [await states.get("s", name) for name in ("old", "new")] == [None, {"v": 2}]
-
-
-async def test_a_component_in_place_of_that_of_a_class_is_the_one(states: AgentStateStore) -> None:
-    class Base(StateModule):
-        memory = InMemoryMemory()
-
-    class Own(Base):
-        def __init__(self) -> None:
-            self.memory = InMemoryMemory()
-
-    one, other = Own(), Own()
-    one.memory.add_message(user("hi"))
-    await one.save_to(states, "s")
+async def test_states_are_saved_as_they_were_at_the_call(states: AgentStateStore) -> None:
+    one = Assistant()
+    one.memory.add_message(message := user("before"))
+    one.plan.current_plan = Plan("before")
+    saving = asyncio.ensure_future(one.save_to(states, "s"))
+    await asyncio.sleep(0)
+    message.parts[0]["text"] = "after"
+    one.plan.current_plan.name = "after"
+    await saving
+    other = Assistant()
     await other.load_from(states, "s")
-    assert (len(other.memory), len(Base.memory)) == (1, 0)
+    assert ([one.text for one in other.memory.get_messages()], other.plan.current_plan) == (["before"], Plan("before"))
+
+
+async def test_each_save_counts_as_a_version(states: InMemoryAgentStateStore) -> None:
+    one = Assistant()
+    await one.save_to(states, "s")
+    await one.save_to(states, "s")
+    assert (await states.get_versioned("s", "planNotebook_state")).version == 2
+
+
+async def test_components_are_saved_behind_a_lease() -> None:
+    async with open_store("memory://") as store:
+        lease = await store.leases.acquire("s")
+        fenced = store.states.with_lease(lease)
+        await Assistant().save_to(fenced, "s")
+        await lease.release()
+        async with store.leases.acquire("s"):
+            with pytest.raises(LeaseLost):
+                await Assistant().save_to(fenced, "s")
+
+
+# ── one encoding ─────────────────────────────────────────────────────────────
+
+
+async def test_a_state_is_encoded_once(states: AgentStateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = InMemoryMemory()
+    memory.add_message(Message("user", "x" * 100))
+    encoded: list[object] = []
+    real = msgspec.json.Encoder().encode
+
+    def counted(value: object) -> bytes:
+        encoded.append(value)
+        return real(value)
+
+    monkeypatch.setattr("leafward.core.json.encode", counted)
+    monkeypatch.setattr("leafward.core.state_values.encode", counted)
+    await Group(memory, PlanNotebook()).save_to(states, "s")
+    # A message and a plan; what a message does to check itself is its own.
+    assert len([one for one in encoded if isinstance(one, dict) and ("content" in one or "currentPlan" in one)]) == 2

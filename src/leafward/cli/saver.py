@@ -16,6 +16,9 @@ class Guide(StateModule):
         self.memory = InMemoryMemory()
         self.notebook = PlanNotebook()
 
+    def components(self) -> list[StateModule]:
+        return [self.memory, self.notebook]
+
 
 async def save(url: str, session_id: str) -> None:
     guide = Guide()

@@ -8,18 +8,18 @@ LeafwardError
 ├── Conflict                          another writer was first
 │   ├── SessionExists
 │   ├── StaleState                    another process saved this slot first
-│   ├── LeaseLost                     another holder came; what it wrote is not overwritten
-│   └── LeaseBusy                     it was not one's turn in the time one would wait
-├── InvalidId (ValueError)            an id that could not be kept apart from others
-├── ConfigurationError (ValueError)   a store, URL or handle that was set up wrongly
-├── ContextError (ValueError)         a context block that cannot be read or written so
+│   ├── LeaseLost                     another holder has the lease; nothing was written
+│   └── LeaseBusy                     the lease was not free within `wait` seconds
+├── InvalidId (ValueError)            an id that is refused, with the reason
+├── ConfigurationError (ValueError)   a store, URL or handle is set up wrongly
+├── ContextError (ValueError)         a context block cannot be read or written this way
 ├── MessageTooLarge (ValueError)
-├── StateDecodeError                  a stored state is not what its format says
+├── StateDecodeError                  a stored state does not have the expected form
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
-    ├── OutcomeUnknown                written or not; repeating the call settles it
-    ├── DirectoryRemoved              the directory of an open store is gone; not public
-    └── CorruptStore                  what is stored cannot be read
+    ├── OutcomeUnknown                may or may not be written; repeat the call with the same ids
+    ├── DirectoryRemoved              the directory of an open store was removed; not public
+    └── CorruptStore                  the stored data cannot be read
 """
 
 from __future__ import annotations
@@ -28,11 +28,19 @@ from collections.abc import Iterable
 
 
 class LeafwardError(Exception):
-    """The base of every error this library raises on purpose."""
+    """The base of every error this library raises on purpose.
+
+    Errors can be pickled and copied: text, attributes and notes are kept, in subclasses too, whatever arguments
+    their `__init__` takes. Traceback and cause are not kept, as with every Python exception.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python would call the class with `args`, which is the finished sentence and not what `__init__` takes.
+        return _without_init, (type(self), self.args), self.__dict__
 
 
 class NotFound(LeafwardError, LookupError):
-    """Something named by its id is not there."""
+    """No object has the given id."""
 
 
 class SessionNotFound(NotFound):
@@ -65,15 +73,15 @@ class Conflict(LeafwardError):
 
 
 class SessionExists(Conflict):
-    """A session of this scope has that id already."""
+    """A session of this scope already has that id."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
-        super().__init__(f"there is a session {session_id!r} already for this agent and user: give another id")
+        super().__init__(f"session {session_id!r} already exists for this agent and user: use another id")
 
 
 class LeaseLost(Conflict):
-    """The lease of a session went to another holder: nothing was written; acquire it again, then read again."""
+    """Another holder has the session's lease: nothing was written; acquire it again, then read again."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -84,15 +92,15 @@ class LeaseLost(Conflict):
 
 
 class LeaseBusy(Conflict):
-    """Others hold a session's lease, or wait for it, for longer than one would wait."""
+    """The session's lease was not free within the time given by `wait`."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
-        super().__init__(f"the lease of session {session_id!r} did not come free in time: wait longer, or try later")
+        super().__init__(f"the lease of session {session_id!r} was not free in time: wait longer, or try again later")
 
 
 class StaleState(Conflict):
-    """A state was saved by someone else since it was read: nothing was written; read it again, then redo the change."""
+    """Another writer saved this state since it was read: nothing was written; read it again, then redo the change."""
 
     def __init__(self, user_id: str | None, session_id: str, name: str, expected: int) -> None:
         self.user_id = user_id
@@ -116,30 +124,30 @@ class InvalidId(LeafwardError, ValueError):
 
 
 class ConfigurationError(LeafwardError, ValueError):
-    """A store, URL or handle was set up wrongly; the text says how to set it up."""
+    """A store, URL or handle is set up wrongly; the text says what to change."""
 
 
 class ContextError(LeafwardError, ValueError):
-    """A context block cannot be read or written so; the text says what to do."""
+    """A context block cannot be read or written this way; the text says what to do."""
 
 
 class MessageTooLarge(LeafwardError, ValueError):
-    """A message is larger than the store takes."""
+    """A message is larger than the store accepts."""
 
     def __init__(self, message_id: str, *, size: int, limit: int) -> None:
         self.message_id = message_id
         self.size = size
         self.limit = limit
         super().__init__(
-            f"message {message_id!r} is {size:,} bytes of JSON, the store takes {limit:,}: "
+            f"message {message_id!r} is {size:,} bytes of JSON, the store accepts {limit:,}: "
             "keep large data elsewhere and refer to it, or open the store with a larger max_message_bytes"
         )
 
 
 class StateDecodeError(LeafwardError):
-    """A stored state is not what its format says; the text names the place, and nothing was changed.
+    """A stored state does not have the expected form: the text says where, and nothing was changed.
 
-    A state that was read by itself, outside a store, has no user, session or name.
+    `user_id`, `session_id` and `name` are `None` for a state that was not read from a store.
     """
 
     def __init__(self, user_id: str | None, session_id: str | None, name: str | None, reason: str) -> None:
@@ -155,7 +163,7 @@ class StoreError(LeafwardError):
 
 
 class StorageFull(StoreError):
-    """There is no room left: nothing was written, what was stored before is intact."""
+    """No space is left: nothing was written, earlier data is intact."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -163,7 +171,7 @@ class StorageFull(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The write may or may not have happened: repeat it with the same ids, which settles it."""
+    """The write may or may not have happened: repeat the call with the same ids, which stores it once."""
 
     def __init__(self, where: str, *, unanswered: bool = False) -> None:
         self.where = where
@@ -173,7 +181,7 @@ class OutcomeUnknown(StoreError):
 
 
 class DirectoryRemoved(StoreError):
-    """The directory of an open store is gone."""
+    """The directory of an open store was removed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -181,17 +189,21 @@ class DirectoryRemoved(StoreError):
 
 
 class CorruptStore(StoreError):
-    """What is stored cannot be read: restore a backup; nothing was changed."""
+    """The stored data cannot be read, and was not changed: restore a backup."""
 
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
-        super().__init__(f"{where} {reason}; it was left as it is: give another path or restore a backup")
+        super().__init__(f"{where} {reason}; it was not changed: use another path or restore a backup")
 
 
 def _slot(user_id: str | None, session_id: str | None, name: str | None) -> str:
-    """Say which state is meant; one without a session stands by itself."""
+    """Name a state, with its session and user if it has them."""
     state = "the state" if name is None else f"the state {name!r}"
     if session_id is None:
         return state
     whose = "the anonymous user" if user_id is None else f"user {user_id!r}"
     return f"{state} of session {session_id!r} of {whose}"
+
+
+def _without_init(kind: type[LeafwardError], args: tuple[object, ...]) -> LeafwardError:
+    return kind.__new__(kind, *args)

@@ -9,12 +9,16 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import msgspec
 
 from leafward.core.agent_messages import read_messages, write_messages
+from leafward.core.agent_records import Record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import StateDecodeError
 from leafward.core.json import Plain, decode, decode_leniently, encode, encode_text
 from leafward.core.message import Message
 
 T = TypeVar("T")
+
+Written = str | list[str]
+"""A state as JSON: the text of a value, or the texts of a list's items."""
 
 
 @runtime_checkable
@@ -27,6 +31,11 @@ class _Model(Protocol):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Any: ...
+
+
+def write_state(state: object) -> Written:
+    """Return a list or tuple as `write_items` does, and anything else as `write_value` does."""
+    return write_items(cast(Sequence[object], state)) if isinstance(state, (list, tuple)) else write_value(state)
 
 
 def write_value(value: object) -> str:
@@ -63,7 +72,7 @@ def write_items(values: Iterable[object]) -> list[str]:
     """Return the items of a list, each as `write_value` does; messages are written as AgentScope's `Msg`."""
     items = list(values)
     if items and all(isinstance(item, Message) for item in items):
-        items = cast(list[object], write_messages(cast(list[Message], items)))
+        return [encode_text(item) for item in write_messages(cast(list[Message], items))]
     return _each_exactly(items) or [write_value(item) for item in items]
 
 
@@ -207,9 +216,15 @@ def _read_item(index: int, text: str | bytes, type: type[T]) -> T:
         raise ValueError(f"item {index}: {error}") from error
 
 
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Record)
+
+
 def _read(value: object, type: Any) -> Any:
     if type is Message:
         return read_messages([(value, "it")], roles=False)[0]
+    if _is_record(type):
+        return type.read(value)
     if not isinstance(value, dict):
         raise ValueError("is not a JSON object")
     if type is dict:

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from leafward.core.errors import ConfigurationError, StateDecodeError
-from leafward.core.fields import Fields
-from leafward.core.session_key import SessionKey
-from leafward.engine.state_module import StateModule
-from leafward.stores.states.contracts import AgentStateStore
+import msgspec
 
-STATE_NAME = "toolkit_activeGroups"
+from leafward.core.errors import ConfigurationError
+from leafward.engine.state_module import StateModule
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +20,32 @@ class ToolGroup:
     description: str = ""
 
 
+class _ActiveGroups(msgspec.Struct, rename="camel"):
+    active_groups: list[str] | None = None
+
+
 class Toolkit(StateModule):
     """Knows groups of tools; which of them are active is saved as AgentScope's `toolkit_activeGroups`."""
 
+    state_name = "toolkit_activeGroups"
+    state_type = _ActiveGroups
+
     def __init__(self) -> None:
         self._groups: dict[str, ToolGroup] = {}
-        self._at_first: list[str] = []
+        self._initial: list[str] = []
         self._active: list[str] = []
 
     def create_group(self, name: str, description: str = "", active: bool = False) -> Self:
         """Add a group.
 
         Raises:
-            ConfigurationError: there is one of that name.
+            ConfigurationError: a group has that name already.
         """
         if name in self._groups:
-            raise ConfigurationError(f"there is a tool group {name!r} already")
+            raise ConfigurationError(f"the tool group {name!r} exists already")
         self._groups[name] = ToolGroup(name, description)
         if active:
-            self._at_first.append(name)
+            self._initial.append(name)
             self._active.append(name)
         return self
 
@@ -52,11 +56,11 @@ class Toolkit(StateModule):
 
     @property
     def active_groups(self) -> list[str]:
-        """The names of the active groups, also of such that are not known here."""
+        """The names of the active groups, including restored ones that were not created here."""
         return list(self._active)
 
     def set_active_groups(self, names: Iterable[str]) -> None:
-        """Have these groups active, and no others.
+        """Activate these groups, and no others.
 
         Raises:
             ConfigurationError: a group is not known.
@@ -67,15 +71,9 @@ class Toolkit(StateModule):
             raise ConfigurationError(f"there is no tool group {unknown[0]!r}; there are {', '.join(self._groups)}")
         self._active = wanted
 
-    async def save_state(self, states: AgentStateStore, key: SessionKey) -> None:
-        await states.save(key, STATE_NAME, {"activeGroups": self._active})
-        await super().save_state(states, key)
+    def get_state(self) -> _ActiveGroups:
+        return _ActiveGroups(self._active)
 
-    async def load_state(self, states: AgentStateStore, key: SessionKey) -> None:
-        """Restore which groups are active; where none was ever saved, those are that were made so."""
-        saved = await states.get(key, STATE_NAME)
-        try:
-            self._active = list(self._at_first) if saved is None else Fields(saved, "").texts("activeGroups")
-        except StateDecodeError as error:
-            raise StateDecodeError(key.user_id, key.session_id, STATE_NAME, error.reason) from error
-        await super().load_state(states, key)
+    def set_state(self, state: _ActiveGroups | None) -> None:
+        """Restore which groups are active; where nothing was ever saved, the initially active ones are."""
+        self._active = list(self._initial) if state is None else state.active_groups or []

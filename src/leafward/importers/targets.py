@@ -12,7 +12,7 @@ import msgspec
 from leafward.core.errors import ConfigurationError, StateDecodeError
 from leafward.core.session_key import SessionKey
 from leafward.core.state_values import read_items, read_value, write_items
-from leafward.engine.foreign_states import states_of
+from leafward.engine.custom_states import states_of
 from leafward.importers.sources import Named, is_redis, scheme_of, text_of
 from leafward.stores.contracts import Store
 from leafward.stores.files.own_states import JsonFileAgentStateStore

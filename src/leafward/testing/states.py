@@ -12,7 +12,7 @@ import pytest
 from leafward import ConfigurationError, InvalidId, SessionKey, StateDecodeError
 from leafward.core.agent_state import AgentState
 from leafward.core.message import Message
-from leafward.engine.foreign_states import states_of
+from leafward.engine.custom_states import states_of
 from leafward.stores import AgentStateStore
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
 

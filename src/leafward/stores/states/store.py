@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Self, cast, overload
+from typing import Any, Self, overload
 
 from leafward.core.errors import StaleState, StateDecodeError
 from leafward.core.ids import check_id, refusal
@@ -38,10 +38,15 @@ class StateStore(VersionedStateStore, ABC):
         return Fenced(self, lease)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
-        if isinstance(value, (list, tuple)):
-            await self.save_list(key, name, cast(Sequence[Any], value))
+        slot = self._writable(_slot(key, name))
+        await self._save(slot, name, _values().write_state(value))
+
+    async def _save(self, slot: Slot, name: str, written: str | list[str]) -> None:
+        table = await self._table()
+        if isinstance(written, str):
+            await table.put(slot, name, written, None, self._fence)
         else:
-            await self.save_if_version(key, name, value, UNCONDITIONAL)
+            await table.put_list(slot, name, written, self._fence)
 
     @overload
     async def get(self, key: AnyKey, name: str) -> dict[str, Any] | None: ...
@@ -80,9 +85,8 @@ class StateStore(VersionedStateStore, ABC):
         slot = self._writable(_slot(key, name))
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"save_list() takes a list of states, not a {type(values).__name__}")
-        # Here and now, whatever it takes: what the items are later is not what was to be saved.
-        texts = _values().write_items(values)
-        await (await self._table()).put_list(slot, name, texts, self._fence)
+        # Before anything is awaited: the caller may change the items meanwhile.
+        await self._save(slot, name, _values().write_items(values))
 
     @overload
     async def get_list(self, key: AnyKey, name: str) -> list[dict[str, Any]]: ...
@@ -122,6 +126,11 @@ class StateStore(VersionedStateStore, ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def save_written(states: StateStore, key: AnyKey, name: str, written: str | list[str]) -> None:
+    """Save a state that is JSON already: the text of a value, or the texts of a list's items."""
+    await states._save(states._writable(_slot(key, name)), name, written)  # pyright: ignore[reportPrivateUsage]
 
 
 class Fenced(StateStore):

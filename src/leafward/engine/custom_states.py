@@ -1,4 +1,4 @@
-"""A user's own store of states, its eight methods plain or async, as one to await."""
+"""Custom stores of states: eight methods, sync or async, as one to await."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast, overload
 from leafward.core.errors import ConfigurationError, StateDecodeError
 from leafward.core.json import decode
 from leafward.core.session_key import AnyKey, SessionKey, key_of
-from leafward.core.state_values import read_items, read_value, write_items, write_value
+from leafward.core.state_values import Written, read_items, read_value, write_items, write_state, write_value
 from leafward.sessions.calling import Turns, call
 from leafward.stores.contracts import Store
 from leafward.stores.leases import Slot
@@ -22,8 +22,8 @@ T = TypeVar("T")
 METHODS = ("save", "get", "save_list", "get_list", "exists", "delete", "list_session_keys", "close")
 
 
-def states_of(store: object) -> AgentStateStore:
-    """Return where states are kept: those of a `Store`, or a store of states, whosever it is.
+def states_of(store: object) -> StateStore | CustomStates:
+    """Return where a store keeps states: `store.states`, or the store itself if it is a store of states.
 
     Raises:
         ConfigurationError: it is neither.
@@ -38,30 +38,29 @@ def states_of(store: object) -> AgentStateStore:
             f"states are kept in an open store or in one with the eight methods of AgentStateStore: "
             f"{type(store).__name__} lacks {', '.join(missing) or 'an instance'}"
         )
-    return ForeignStates(store)
+    return CustomStates(store)
 
 
 _turns: dict[int, tuple[object, Turns]] = {}
-"""Of each store, by its id, and with it or a finalizer, so that no other is taken for it."""
+"""The turns of each custom store, by its id. The store or its finalizer is kept with them, so no other gets its id."""
 
 
 def _turns_of(store: object) -> Turns:
-    """Return the turns that all who use a store share."""
+    """Return the turns that all users of a store share."""
     known = id(store)
     if known not in _turns:
         try:
             _turns[known] = weakref.finalize(store, _turns.pop, known, None), Turns()
         except TypeError:
-            # One that cannot be referred to weakly is kept.
+            # A store without weak references is kept.
             _turns[known] = store, Turns()
     return _turns[known][1]
 
 
-class ForeignStates(AgentStateStore):
-    """Calls each method, plain ones on a thread and one at a time.
+class CustomStates(AgentStateStore):
+    """Calls each method, sync ones on a thread and one at a time.
 
-    The store is given `SessionKey`s, names that are allowed, and values as plain dicts, and may give these back: types
-    are seen to here.
+    The store is given `SessionKey`s, checked names and plain dicts, and returns plain dicts: types are handled here.
     """
 
     def __init__(self, store: object) -> None:
@@ -72,10 +71,15 @@ class ForeignStates(AgentStateStore):
         return await call(getattr(self._store, method), *arguments, turns=self._turns)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
-        if isinstance(value, (list, tuple)):
-            await self.save_list(key, name, cast(Sequence[Any], value))
+        await self.save_written(key, name, write_state(value))
+
+    async def save_written(self, key: AnyKey, name: str, written: Written) -> None:
+        """Save a state that is JSON already."""
+        slot, checked = key_of(key), check_name(name)
+        if isinstance(written, str):
+            await self._call("save", slot, checked, decode(written))
         else:
-            await self._call("save", key_of(key), check_name(name), decode(write_value(value)))
+            await self._call("save_list", slot, checked, [decode(text) for text in written])
 
     @overload
     async def get(self, key: AnyKey, name: str) -> dict[str, Any] | None: ...
@@ -92,7 +96,7 @@ class ForeignStates(AgentStateStore):
             raise StateDecodeError(*slot, name, str(error)) from error
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
-        await self._call("save_list", key_of(key), check_name(name), [decode(text) for text in write_items(values)])
+        await self.save_written(key, name, write_items(values))
 
     @overload
     async def get_list(self, key: AnyKey, name: str) -> list[dict[str, Any]]: ...
