@@ -143,7 +143,7 @@ def _messages(pair: Pair) -> None:
     for size in profile.sizes:
         asked = {"session": pair.lengths[size], "size": 1, "times": profile.calls}
         pair.timed(f"append, N = {size:,}", pair.turns(profile.rounds, "write", **asked), judged=judged)
-    asked = {"session": pair.lengths[max(profile.sizes)], "size": BATCH, "times": max(3, profile.calls // 3)}
+    asked = {"session": pair.lengths[max(profile.sizes)], "size": BATCH, "times": profile.calls}
     pair.timed(f"append {BATCH} as a batch", pair.turns(profile.rounds, "write", **asked), judged=judged)
     for size in profile.reads:
         asked = {"session": pair.lengths[size], "times": max(1, 3_000 // size)}
@@ -183,13 +183,12 @@ def _states(pair: Pair) -> None:
     """Save and get a value, and let lists grow."""
     profile = pair.profile
     pair.both("states", sizes=list(profile.lists))
-    calls = max(3, profile.calls // 3)
     # The first round warms up.
-    pair.turns(1, "save_state", times=calls)
-    pair.timed("state: save 100 KB", pair.turns(profile.rounds, "save_state", times=calls), judged=True)
-    pair.timed("state: get it", pair.turns(profile.rounds, "get_state", times=calls), judged=True)
+    pair.turns(1, "save_state", times=profile.calls)
+    pair.timed("state: save 100 KB", pair.turns(profile.rounds, "save_state", times=profile.calls), judged=True)
+    pair.timed("state: get it", pair.turns(profile.rounds, "get_state", times=profile.calls), judged=True)
     for size in profile.lists:
-        grown = pair.turns(profile.rounds, "grow_list", size=size, times=calls)
+        grown = pair.turns(profile.rounds, "grow_list", size=size, times=profile.calls)
         pair.timed(f"state: list of {size:,} with one more item", grown, judged=True)
         if pair.kind in SERVERS:
             found = pair.both("list_bytes", size=size)

@@ -36,7 +36,7 @@ def ladder(match: Match, wanted: frozenset[str]) -> None:
             if "W1" in wanted:
                 _append(match, team, size)
             if "W2" in wanted and size >= TOGETHER_AT:
-                repeats = max(1, 10_000 // size)
+                repeats = max(1, 3_000 // size)
                 reads = team.interleave(profile.read_rounds, "history", session=0, times=repeats, budget=1.0)
                 match.timed("W2", f"history of {size:,}", reads)
             if "W3" in wanted and size >= TOGETHER_AT:
@@ -112,7 +112,7 @@ def compacted_histories(match: Match) -> None:
                     team.ask(title, "call", what="summarise", arguments=asked)
                 made += 1
             team.settle()
-            asked = {"what": "history", "arguments": {"session": LONG}, "times": 10, "budget": 1.0}
+            asked = {"what": "history", "arguments": {"session": LONG}, "times": 5, "budget": 1.0}
             match.timed(
                 "W2c", f"history under {count:,} summaries", team.interleave(profile.read_rounds, "call", **asked)
             )
@@ -194,7 +194,7 @@ def branches(match: Match) -> None:
         with match.team(f"branch-{size}", "ours") as team:
             team.fill(0, size, profile.fill_cap)
             team.warm(profile.warm_budget)
-            asked = {"session": 0, "times": 10, "budget": profile.batch_budget}
+            asked = {"session": 0, "times": profile.appends, "budget": profile.batch_budget}
             match.timed("W6", f"branch, N = {size:,}", team.interleave(profile.branch_rounds, "branch", **asked))
 
 
@@ -252,7 +252,7 @@ def blocks(match: Match) -> None:
         team.settle()
         match.log("W9: searching")
         for count, word in {0: traffic.UNUSED_WORD, **traffic.MARKS}.items():
-            asked = {"what": "find", "arguments": {"block": BLOCK, "word": word}, "times": 5, "budget": 1.0}
+            asked = {"what": "find", "arguments": {"block": BLOCK, "word": word}, "times": 3, "budget": 1.0}
             match.timed(
                 "W9", f"search a block, {count:,} match", team.interleave(profile.search_rounds, "call", **asked)
             )
