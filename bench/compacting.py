@@ -48,8 +48,8 @@ def appends(setting: Setting) -> None:
             fired = _summaries(team) - before
             written = setting.profile.append_rounds * setting.profile.appends * ROUND
             medians[size] = measured
-            means[size] = {title: _per_round(series, statistics.fmean) for title, series in measured.items()}
-            means[size][COMPACTS] = _per_round(measured[REACHED], max)
+            means[size] = {title: per_round(series, statistics.fmean) for title, series in measured.items()}
+            means[size][COMPACTS] = per_round(measured[REACHED], max)
         total = _summaries(team)
         setting.log("W1c: short and long in the same rounds")
         sides = _side_by_side(setting, team)
@@ -77,7 +77,8 @@ def _summaries(team: Team) -> int:
     return team.members[REACHED].ask("call", what="summaries", arguments={"session": 0})["found"]
 
 
-def _per_round(series: Series, of: Callable[[list[int]], float]) -> Series:
+def per_round(series: Series, of: Callable[[list[int]], float]) -> Series:
+    """Return a series with one value for each round, such as its mean."""
     found = Series()
     for number, spent in series.rounds.items():
         found.add(number, [int(of(spent))])
@@ -119,7 +120,7 @@ def _report_sides(setting: Setting, sides: dict[int, Measured], size: int) -> No
     )
     for title in (RAW, LEAFWARD, NEVER, REACHED):
         short, long = sides[BRIEF][title], sides[LONG][title]
-        mean = _per_round(long, statistics.fmean).ratio(_per_round(short, statistics.fmean))
+        mean = per_round(long, statistics.fmean).ratio(per_round(short, statistics.fmean))
         medians = f"{times(long.ratio(short))} ({duration(long.median)} / {duration(short.median)})"
         section.rows.append([title, medians, times(mean)])
         if title == NEVER:

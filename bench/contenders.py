@@ -26,6 +26,9 @@ FTS = "raw FTS5"
 FTS_BLOCK = "raw FTS5 table"
 COPY = "raw INSERT … SELECT"
 
+LACKING = ("AttributeError:", "ImportError:", "ModuleNotFoundError:", "TypeError:")
+"""How an error begins that a call or an option causes which a version does not have."""
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -90,6 +93,8 @@ class Contender:
     imports: str = ""
     durable: bool = True
     version: str = ""
+    may_lack: bool = False
+    """Whether it is another version of leafward, in which calls may be missing that this one has."""
 
     @property
     def python(self) -> str:
@@ -130,6 +135,8 @@ class Process:
             raise ContenderFailed(self.contender.title, f"its process ended with {self._child.wait()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
+            if self.contender.may_lack and reply["error"].startswith(LACKING):
+                raise Missing(self.contender.title)
             raise ContenderFailed(self.contender.title, reply["error"])
         if "none" in reply:
             raise Missing(self.contender.title)

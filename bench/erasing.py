@@ -39,7 +39,7 @@ def run(setting: Setting) -> None:
     )
     for title, contender in ((RAW, LIMIT), (LEAFWARD, OURS)):
         setting.log(f"W10: {title}, filling {total:,}")
-        outcome = _erase(setting, contender)
+        outcome = erase(setting, contender)
         waits = sorted(outcome.waits)
         shown = [statistics.median(waits), waits[int(len(waits) * 0.99)], waits[-1], max(outcome.alone)]
         erasing = duration(statistics.median(outcome.erasing))
@@ -51,7 +51,8 @@ def run(setting: Setting) -> None:
     setting.sections.append(section)
 
 
-def _erase(setting: Setting, contender: Contender) -> Outcome:
+def erase(setting: Setting, contender: Contender) -> Outcome:
+    """Fill a store, and erase sessions while another process appends."""
     outcome = Outcome()
     directory = setting.work / "erasing" / contender.title
     directory.mkdir(parents=True)

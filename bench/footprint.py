@@ -83,12 +83,12 @@ def imports(setting: Setting) -> None:
     contenders = [ours, backend, *setting.peers]
     found: dict[str, list[tuple[float, int, list[str]]]] = {c.title: [] for c in contenders}
     for contender in contenders:
-        _import_once(contender)
+        import_once(contender)
     for number in range(setting.profile.import_rounds):
         for contender in contenders:
             if contender.is_peer and number >= setting.profile.peer_resume_rounds:
                 continue
-            found[contender.title].append(_import_once(contender))
+            found[contender.title].append(import_once(contender))
     section = Section(
         "W7: import",
         "Over an interpreter that has imported `asyncio`; bytecode already cached; medians.",
@@ -106,7 +106,8 @@ def imports(setting: Setting) -> None:
     setting.sections.append(section)
 
 
-def _import_once(contender: Contender) -> tuple[float, int, list[str]]:
+def import_once(contender: Contender) -> tuple[float, int, list[str]]:
+    """Return the milliseconds, the kilobytes and the heavy modules of an import in a new interpreter."""
     code = IMPORT_PROBE.format(statement=contender.imports, heavy=HEAVY)
     done = subprocess.run([contender.python, "-c", code], capture_output=True, text=True, check=True)
     spent, memory, loaded = json.loads(done.stdout.splitlines()[-1])
@@ -120,7 +121,7 @@ def disk(setting: Setting) -> None:
         setting.log(f"W8: N = {size:,}")
         with setting.team(f"disk-{size}") as team:
             for title in list(team.members):
-                used = _fill_one_by_one(setting, team, title, size)
+                used = fill_one_by_one(setting, team, title, size)
                 if used is not None:
                     found.setdefault(title, {})[size] = used / size
     section = Section(
@@ -139,7 +140,8 @@ def disk(setting: Setting) -> None:
     setting.facts["bytes per message"] = max(found[LEAFWARD].values())
 
 
-def _fill_one_by_one(setting: Setting, team: Team, title: str, size: int) -> int | None:
+def fill_one_by_one(setting: Setting, team: Team, title: str, size: int) -> int | None:
+    """Append messages one by one, close the store, and return its bytes; `None` when time was over before that."""
     is_peer = team.members[title].contender.is_peer
     left, budget = size, setting.profile.disk_cap
     while left > 0 and budget > 0:
@@ -148,8 +150,8 @@ def _fill_one_by_one(setting: Setting, team: Team, title: str, size: int) -> int
             return None
         left -= len(reply["ns"])
         budget -= sum(reply["ns"]) / 1e9 if is_peer else 0
-    if title == LEAFWARD:
-        team.settle()
+    if not is_peer:
+        team.ask(title, "settle")
     team.ask(title, "close")
     return allocated(team.directory(title)) if left == 0 else None
 

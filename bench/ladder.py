@@ -77,7 +77,7 @@ def _resume(setting: Setting, team: Team, size: int) -> Measured:
         for title in team.order(number):
             if team.members[title].contender.is_peer and number >= setting.profile.peer_resume_rounds:
                 continue
-            spent = _resume_once(setting, team, title)
+            spent = resume_once(setting, team, title)
             if spent is not None:
                 measured.setdefault(title, Series()).add(number, spent)
     team.open()
@@ -85,7 +85,8 @@ def _resume(setting: Setting, team: Team, size: int) -> Measured:
     return measured
 
 
-def _resume_once(setting: Setting, team: Team, title: str) -> list[int] | None:
+def resume_once(setting: Setting, team: Team, title: str) -> list[int] | None:
+    """Return the nanoseconds of one resumption in a new process; `None` when a peer has none, or failed."""
     contender = team.members[title].contender
     try:
         with running(contender, setting.work / "stderr.log") as process:

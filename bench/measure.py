@@ -36,6 +36,14 @@ class Series:
         ordered = sorted(ns for spent in self.rounds.values() for ns in spent)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
 
+    @property
+    def count(self) -> int:
+        return sum(len(spent) for spent in self.rounds.values())
+
+    @property
+    def longest(self) -> int:
+        return max(ns for spent in self.rounds.values() for ns in spent)
+
     def ratio(self, base: Series) -> float:
         """Return how many times `base` this took: the median over rounds of the ratio of their medians."""
         shared = self.rounds.keys() & base.rounds.keys()

@@ -1,8 +1,8 @@
-"""How much is measured: a quick look, or the whole."""
+"""How much is measured: a quick look, the whole, or two versions beside each other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -134,4 +134,60 @@ QUICK = Profile(
         handovers=3,
         lists=(10, 1_000),
     ),
+)
+
+# Two versions differ by little: many short rounds, and nothing that only a slow contender needs.
+PAIRED = replace(
+    FULL,
+    name="paired",
+    sizes=(100, 1_000, 10_000),
+    append_rounds=60,
+    appends=5,
+    read_rounds=25,
+    resume_rounds=13,
+    sessions=100,
+    spread_rounds=7,
+    search_sessions=10,
+    search_rounds=15,
+    import_size=5_000,
+    wait_budget=1,
+    branch_rounds=25,
+    import_rounds=25,
+    compacted_size=5_000,
+    overlays=(1, 100),
+    block_sizes=(1_000, 2_000),
+    erased_size=3_000,
+    erasures=2,
+    backends=replace(
+        FULL.backends,
+        sizes=(100, 5_000),
+        reads=(1_000, 5_000),
+        rounds=25,
+        calls=5,
+        read_rounds=13,
+        each=5,
+        lists=(10, 1_000),
+    ),
+)
+
+PAIRED_QUICK = replace(
+    PAIRED,
+    name="paired, quick",
+    sizes=(100, 1_000),
+    append_rounds=25,
+    read_rounds=11,
+    resume_rounds=5,
+    spread_rounds=3,
+    search_sessions=4,
+    search_rounds=11,
+    import_size=2_000,
+    branch_sizes=(1_000,),
+    branch_rounds=11,
+    import_rounds=11,
+    disk_sizes=(1_000,),
+    compacted_size=2_000,
+    overlays=(1, 20),
+    block_sizes=(1_000, 1_000),
+    erased_size=1_000,
+    backends=replace(PAIRED.backends, sizes=(100, 1_000), reads=(1_000,), rounds=11, read_rounds=7),
 )

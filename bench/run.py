@@ -5,6 +5,8 @@ python bench/run.py --quick          a look in two to four minutes, printed
 python bench/run.py --only W1,W5     some workloads, printed
 python bench/run.py --only backends  every backend beside its driver, printed
 python bench/run.py --million        a store of 1,000,000 messages, written to bench/MILLION.md
+python bench/run.py --against main   this tree and that commit in turns, three times, some fifteen minutes, printed;
+                                     ends with 1 when a target row is more than 1.05x slower in each of the three
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ import plot
 import report
 import searching
 import writers
+from against.runs import compare
+from against.versions import NoSuchCommit, resolve
 from backends import workload as backends
 from backends.arena import KINDS, SERVERS, need_servers
 from contenders import HERE, PEERS, ContenderFailed, install
-from profiles import FULL, QUICK
+from profiles import FULL, PAIRED, PAIRED_QUICK, QUICK
 from setting import Setting
 
 LADDER = frozenset({"W1", "W2", "W3"})
@@ -58,6 +62,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="W1,W3", default="", help="only these workloads")
     parser.add_argument("--no-peers", action="store_true", help="only leafward and the raw limits")
     parser.add_argument("--million", action="store_true", help="only the store of 1,000,000 messages")
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="compare this tree with a commit; takes --only, --quick, --out"
+    )
     parser.add_argument("--out", metavar="FILE", type=Path, help="write the report here")
     arguments = parser.parse_args()
     arguments.only = frozenset(arguments.only.upper().split(",")) - {""}
@@ -68,6 +75,13 @@ def _arguments() -> argparse.Namespace:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}")
     if arguments.out is not None and not arguments.out.parent.is_dir():
         parser.error(f"no such directory: {arguments.out.parent}")
+    if arguments.against is not None:
+        if arguments.million:
+            parser.error("--against compares no store of a million messages: leave out --million")
+        try:
+            arguments.against = resolve(arguments.against)
+        except NoSuchCommit as error:
+            parser.error(str(error))
     return arguments
 
 
@@ -107,8 +121,8 @@ def _write(setting: Setting, out: Path, title: str) -> None:
     setting.log(f"wrote {out.name}")
 
 
-def main() -> None:
-    """Run what was asked for."""
+def main() -> int:
+    """Run what was asked for; return 1 when another version was quicker at something."""
     arguments = _arguments()
     begin = time.monotonic()
 
@@ -121,6 +135,8 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(dir=home))
     setting = Setting(QUICK if arguments.quick else FULL, [], work, log)
     try:
+        if arguments.against is not None:
+            return _compare(arguments, work, log)
         if arguments.million:
             million.run(setting, sessions=_million_sessions(arguments))
         else:
@@ -134,6 +150,21 @@ def main() -> None:
         raise
     finally:
         shutil.rmtree(work)
+    return 0
+
+
+def _compare(arguments: argparse.Namespace, work: Path, log: Callable[[str], None]) -> int:
+    """Compare this tree with a commit and print or write the report."""
+    profile = PAIRED_QUICK if arguments.quick else PAIRED
+    outcome = compare(arguments.against, arguments.only, profile=profile, work=work, log=log)
+    if arguments.out is None:
+        print(outcome.text)
+    else:
+        arguments.out.write_text(outcome.text, encoding="utf-8")
+        log(f"wrote {arguments.out.name}")
+    for row in outcome.slower:
+        log(f"slower in each run: {row}")
+    return 1 if outcome.slower else 0
 
 
 def _million_sessions(arguments: argparse.Namespace) -> int:
@@ -157,4 +188,4 @@ def _finish(setting: Setting, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -165,19 +165,19 @@ def _report_waits(setting: Setting, waits: Waits) -> None:
     )
     rows = {"index catching up": waits.catching_up, "settled": waits.settled, "raw": waits.raw}
     for name, spent in rows.items():
-        shown = [statistics.median(spent), _late(spent), max(spent)]
+        shown = [statistics.median(spent), late(spent), max(spent)]
         section.rows.append([name, f"{len(spent):,}", *(duration(ns) for ns in shown)])
     section.remarks.append(
         f"Beside these appends {waits.indexed:,} of {IMPORTS * setting.profile.import_size:,} imported messages were "
         "indexed. When no more than some 20,000 wait, indexing goes on once nobody writes; searches scan what waits."
     )
-    held = _late(waits.catching_up) - _late(waits.settled)
+    held = late(waits.catching_up) - late(waits.settled)
     setting.facts["index hold ms"] = max(0, held) / 1e6
     setting.facts["index longest ms"] = max(0, max(waits.catching_up) - max(waits.settled)) / 1e6
     setting.sections.append(section)
 
 
-def _late(spent: Sequence[int]) -> int:
+def late(spent: Sequence[int]) -> int:
     """Return what all but the slowest hundredth stayed within."""
     ordered = sorted(spent)
     return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]

@@ -39,12 +39,13 @@ def run(setting: Setting) -> None:
             for shape, writers in shapes.items():
                 setting.log(f"W4: {contender.title}, {shape}")
                 directory = setting.work / "writers" / f"{contender.title}-{shape}-{number}".replace(" ", "-")
-                outcome = _write(setting, contender, directory, writers)
+                outcome = write(setting, contender, directory, writers)
                 found[shape].setdefault(contender.title, []).append(outcome)
     _report(setting, found)
 
 
-def _write(setting: Setting, contender: Contender, directory: Path, writers: list[int]) -> Outcome:
+def write(setting: Setting, contender: Contender, directory: Path, writers: list[int]) -> Outcome:
+    """Let processes with so many tasks each write the sessions, all at the same time."""
     directory.mkdir(parents=True)
     log = setting.work / "stderr.log"
     per_task = setting.profile.sessions // sum(writers)

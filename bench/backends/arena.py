@@ -86,7 +86,7 @@ def versions(kind: str) -> str:
 def arena(setting: Setting, kind: str) -> Iterator[Arena]:
     """Start a backend and the process on it."""
     log = setting.work / "stderr.log"
-    with _place(setting, kind) as path, _opened(kind, path, log) as process:
+    with place(setting, kind) as path, _opened(kind, path, log) as process:
         yield Arena(kind, path, process, log)
 
 
@@ -98,7 +98,8 @@ def _opened(kind: str, path: str, log: Path) -> Iterator[Process]:
 
 
 @contextmanager
-def _place(setting: Setting, kind: str) -> Iterator[str]:
+def place(setting: Setting, kind: str) -> Iterator[str]:
+    """Start a backend and yield the URL of its server, or a directory."""
     if kind not in SERVERS:
         directory = setting.work / "backends" / kind
         directory.mkdir(parents=True)

@@ -1,6 +1,7 @@
 """leafward and the limit on one backend in one process, taking turns call by call.
 
-`python -m backends.duel KIND` answers for both, `… KIND leafward` and `… KIND limit` for one of them.
+`python -m backends.duel KIND` answers for both, `… KIND leafward` and `… KIND limit` for one of them. `… KIND alone`
+answers as for both, but only leafward takes part.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from backends.proxy import Proxy
 from backends.states import STATE_LIMITS, item, save_list, value
 
 OURS, LIMIT = "leafward", "limit"
+ALONE = "alone"
 BEHIND, PLAIN = "behind a lease", "plain"
 BATCH = 20
 REPEATS = 3
@@ -31,12 +33,13 @@ Call = Callable[[], Awaitable[Any]]
 
 
 class Duel:
-    """Answers with what both took, by name."""
+    """Answers with what both took, by name; `alone` leaves the limit out."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, alone: bool = False) -> None:
         self._kind = kind
         self._ours = Anywhere(kind)
-        self._backends: dict[str, Backend] = {OURS: self._ours, LIMIT: LIMITS[kind]()}
+        self._backends: dict[str, Backend] = {OURS: self._ours} if alone else {OURS: self._ours, LIMIT: LIMITS[kind]()}
+        self._absent = {LIMIT} if alone else set[str]()
         self._benches = {name: Bench(backend) for name, backend in self._backends.items()}
         self._order = list(self._backends)
         self._lease: Any = None
@@ -67,8 +70,8 @@ class Duel:
     async def _turns(self, times: int, calls: dict[str, Callable[[], Awaitable[Call]]]) -> Reply:
         """Time the calls that the makers return, one of each in turn, the first one last in the next turn."""
         gc.collect()
-        spent: dict[str, list[int]] = {name: [] for name in calls}
-        order = list(calls)
+        order = [name for name in calls if name not in self._absent]
+        spent: dict[str, list[int]] = {name: [] for name in order}
         for _ in range(times):
             for name in order:
                 spent[name].append(await self._benches[OURS].timed(await calls[name]()))
@@ -168,13 +171,16 @@ class Duel:
 
     async def do_states(self, sizes: list[int]) -> Reply:
         """Make a value, and lists of these sizes, in the store and by the driver."""
+        self._lists = {size: [item(number) for number in range(size)] for size in sizes}
+        for size, items in self._lists.items():
+            await self._ours.states.save_list(f"l{size}", "list", items)
+        if LIMIT in self._absent:
+            return {}
         self._limit: Any = STATE_LIMITS[self._kind]()
         self._limits.append(self._limit)
         await self._limit.open(self._path)
         await self._limit.make_states()
-        self._lists = {size: [item(number) for number in range(size)] for size in sizes}
         for size, items in self._lists.items():
-            await self._ours.states.save_list(f"l{size}", "list", items)
             for index, one in enumerate(items):
                 await self._limit.add(size, index, msgspec.json.encode(one).decode())
         return {}
@@ -301,13 +307,13 @@ async def _trips(proxy: Proxy, call: Call, repeats: int = REPEATS) -> int:
 
 
 def main(kind: str, who: str = "") -> None:
-    """Answer for both, or for one."""
+    """Answer for both, for one, or as for both by one."""
     if who == OURS:
         serve(lambda: Anywhere(kind))
     elif who == LIMIT:
         serve(LIMITS[kind])
     else:
-        answer(lambda: Duel(kind))
+        answer(lambda: Duel(kind, alone=who == ALONE))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -141,6 +142,29 @@ def test_the_runner_reports_a_block_that_fails(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert f'"{page}", line 5' in done.stderr
+
+
+def logged(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the logger and the level of every line that a source file logs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = [(ast.unparse(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = [ast.unparse(node.args[0]) for function, node in calls if function.endswith("getLogger")]
+    if not names:
+        return
+    (name,) = names
+    module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    logger = module if name == "__name__" else ast.literal_eval(name)
+    yield from ((logger, function.removeprefix("_log.")) for function, _ in calls if function.startswith("_log."))
+
+
+def test_the_page_about_logging_names_every_logger_with_its_levels() -> None:
+    page = (DOCS / "guides" / "logging.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(leafward[\w.]*)` \| (\w+) \| \S", page, re.MULTILINE)
+    uses = {use for path in (ROOT / "src").rglob("*.py") for use in logged(path)}
+
+    assert uses
+    assert len(rows) == len(set(rows))
+    assert set(rows) == {(logger, level.upper()) for logger, level in uses}
 
 
 def test_the_format_page_names_every_table_and_column(tmp_path: Path) -> None:

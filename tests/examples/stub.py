@@ -1,11 +1,12 @@
 """A stand-in for a model's endpoint: it gives scripted replies, keeps requests, and refuses what the API would refuse.
 
-It speaks OpenAI's chat completions and Anthropic's messages, without streaming, as far as a loop with tools needs them.
+It speaks OpenAI's chat completions, also streamed, and Anthropic's messages, as far as a loop with tools needs them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Stub:
     url: str = ""
     script: list[Reply] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
+    breaks_after: int | None = None
+    """How many chunks of a stream are sent before the connection breaks; `None` sends all."""
 
 
 @contextmanager
@@ -48,10 +51,26 @@ def stub_endpoint() -> Generator[Stub]:
                 status, body = 200, serve(request, stub.script.pop(0))
             except Refused as error:
                 status, body = 400, {"error": {"type": "invalid_request_error", "message": str(error)}}
+            if status == 200 and request.get("stream"):
+                self._stream(_openai_chunks(body))
+                return
             written = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(written)))
+            self.end_headers()
+            self.wfile.write(written)
+
+        def _stream(self, chunks: list[dict[str, Any]]) -> None:
+            """Send chunks as events; one that breaks promised more bytes than it sends."""
+            written = b"".join(
+                b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks[: stub.breaks_after]
+            )
+            if stub.breaks_after is None:
+                written += b"data: [DONE]\n\n"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", str(len(written) + (stub.breaks_after is not None)))
             self.end_headers()
             self.wfile.write(written)
 
@@ -74,7 +93,7 @@ class Refused(ValueError):
 
 
 def _openai(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
-    _check_keys("request", request, {"model", "messages", "tools"})
+    _check_keys("request", request, {"model", "messages", "tools", "stream"})
     open_calls: list[str] = []
     for message in request["messages"]:
         keys = {"role", "content", "tool_call_id" if message["role"] == "tool" else "tool_calls"}
@@ -103,6 +122,22 @@ def _openai(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
         "choices": [{"index": 0, "message": said, "finish_reason": finish, "logprobs": None}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
+
+
+def _openai_chunks(completion: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a completion in pieces: a text by word, a call by its name and then its arguments in two parts."""
+    choice = completion["choices"][0]
+    said = choice["message"]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": piece} for piece in re.findall(r"\S+\s*", said["content"] or "")]
+    for index, call in enumerate(said.get("tool_calls", ())):
+        arguments = call["function"]["arguments"]
+        first = {"name": call["function"]["name"], "arguments": arguments[:7]}
+        deltas.append({"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": first}]})
+        deltas.append({"tool_calls": [{"index": index, "function": {"arguments": arguments[7:]}}]})
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]})
+    return [completion | {"object": "chat.completion.chunk", "choices": [one], "usage": None} for one in choices]
 
 
 def _anthropic(request: dict[str, Any], reply: Reply) -> dict[str, Any]:

@@ -40,6 +40,9 @@ OPENAI = Sdk(
     spoken=lambda request: request["messages"][1:],
     tool_names=lambda request: [tool["function"]["name"] for tool in request["tools"]],
 )
+STREAMING = Sdk(
+    ROOT / "examples" / "streaming_openai.py", OPENAI.system, spoken=OPENAI.spoken, tool_names=OPENAI.tool_names
+)
 ANTHROPIC = Sdk(
     ROOT / "examples" / "agent_anthropic.py",
     system=lambda request: request["system"],
@@ -48,7 +51,7 @@ ANTHROPIC = Sdk(
 )
 
 
-@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+@pytest.fixture(params=[OPENAI, STREAMING, ANTHROPIC], ids=["openai", "streaming", "anthropic"])
 def sdk(request: pytest.FixtureRequest) -> Sdk:
     return request.param
 
@@ -61,10 +64,16 @@ def stub() -> Generator[Stub]:
 
 def run_agent(sdk: Sdk, stub: Stub, home: Path, *words: str) -> str:
     """Run an example in a process of its own and return what it printed."""
+    done = start_agent(sdk, stub, home, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def start_agent(sdk: Sdk, stub: Stub, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     keys = {"OPENAI_API_KEY": "none", "ANTHROPIC_API_KEY": "none"}
     where = {"OPENAI_BASE_URL": f"{stub.url}/v1", "ANTHROPIC_BASE_URL": stub.url}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(sdk.program), *words],
         cwd=home,
         env=kept | keys | where,
@@ -73,8 +82,6 @@ def run_agent(sdk: Sdk, stub: Stub, home: Path, *words: str) -> str:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_an_agent_remembers_in_a_new_process_and_in_a_new_conversation(sdk: Sdk, stub: Stub, tmp_path: Path) -> None:
@@ -120,6 +127,36 @@ async def test_an_agent_that_died_during_a_call_goes_on(sdk: Sdk, stub: Stub, tm
     async with open_store(f"sqlite:///{tmp_path}/agent.db") as store:
         stored = await Session(store, "chat-1", user_id="alice").get_history()
     assert [message.role for message in stored] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_stream_that_breaks_leaves_the_text_that_was_shown(stub: Stub, tmp_path: Path) -> None:
+    stub.script += ["Take the train at nine."]
+    stub.breaks_after = 4
+
+    done = start_agent(STREAMING, stub, tmp_path, "chat-1", "When do we leave?")
+
+    assert done.returncode != 0
+    assert done.stdout == "Take the train "
+    async with open_store(f"sqlite:///{tmp_path}/agent.db") as store:
+        stored = await Session(store, "chat-1", user_id="alice").get_history()
+    assert [message.text for message in stored] == ["When do we leave?", "Take the train "]
+
+
+async def test_a_stream_that_breaks_within_a_call_stores_no_part_of_the_call(stub: Stub, tmp_path: Path) -> None:
+    stub.script += [[NOTE], "Noted."]
+    stub.breaks_after = 2
+
+    assert start_agent(STREAMING, stub, tmp_path, "chat-1", "I take my coffee black.").returncode != 0
+    stub.breaks_after = None
+
+    assert run_agent(STREAMING, stub, tmp_path, "chat-1", "Are you there?") == "Noted."
+    assert [message["role"] for message in STREAMING.spoken(stub.requests[1])] == ["user", "user"]
+
+
+def test_the_guide_shows_the_streaming_example_that_is_run() -> None:
+    guide = (ROOT / "docs" / "guides" / "streaming.md").read_text(encoding="utf-8")
+
+    assert STREAMING.program.read_text(encoding="utf-8") in guide
 
 
 async def test_a_model_is_sent_the_id_of_a_summary_it_may_look_under() -> None:

@@ -1,0 +1,1 @@
+"""Two versions of leafward side by side: the working tree and a commit."""
