@@ -335,8 +335,18 @@ class BlockingSession:
             MessageNotFound: `leaf_id` is not in this session.
         """
 
-    def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
-        """Return the stored messages from the root to `leaf_id`, root first."""
+    def get_raw_history(
+        self, leaf_id: str | None = None, *, limit: int | None = None, before: str | None = None
+    ) -> list[Message]:
+        """Return the stored messages from the root to `leaf_id`, root first, without summaries.
+
+        With `limit` only the last that many of them, and with `before` only those above that message. To scroll up,
+        ask for a page, then for the one before its first message: each costs what it returns.
+
+        Raises:
+            MessageNotFound: `leaf_id` or `before` is not in this session.
+            ValueError: `before` is on another branch than `leaf_id`, or `limit` is not a number of at least 1.
+        """
 
     def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> BlockingIterator[Message]:
         """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
@@ -365,8 +375,24 @@ class BlockingSession:
     def get_path_length(self, leaf_id: str | None = None) -> int:
         """Return how many stored messages the path has."""
 
-    def checkout(self, message_id: str | None) -> None:
-        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
+    def get_tip(self, message_id: str) -> Message:
+        """Return the newest leaf below a message: where its branch was last continued, or the message itself.
+
+        The newest is the one committed last, whatever the clocks said.
+
+        Raises:
+            MessageNotFound: the message is not in this session.
+        """
+
+    def checkout(self, message_id: str | None, *, tip: bool = False) -> None:
+        """Make a message the leaf, so that the next append branches there; `None` is before the first message.
+
+        With `tip` the leaf becomes the newest leaf below the message, as `get_tip` finds it, in one step: this is how a
+        chat window goes to answer "2 of 3". `checkout(None, tip=True)` goes to the newest leaf of the session.
+
+        Raises:
+            MessageNotFound: the message is not in this session.
+        """
 
     def get_leaves(self) -> list[Message]:
         """Return the messages that have no children, in the order they were stored."""
@@ -677,8 +703,11 @@ class BlockingMessageStore:
     def clear(self, scope: Scope) -> None:
         """Remove all messages, labels, overlays, loaded skills and the prompt; the leaf is before the first message."""
 
-    def checkout(self, scope: Scope, message_id: str | None) -> None:
-        """Move the leaf; `None` is before the first message."""
+    def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
+        """Move the leaf to a message, or with `tip` to the newest leaf at or below it.
+
+        `None` is before the first message, and what is below it is the whole tree.
+        """
 
     def label(self, scope: Scope, message_id: str, name: str | None) -> None:
         """Name a message, or take its name away."""
@@ -725,6 +754,9 @@ class BlockingMessageStore:
     def leaves(self, scope: Scope) -> list[Message]:
         """Return the messages without children, in the order they were stored."""
 
+    def tip(self, scope: Scope, message_id: str) -> Message:
+        """Return the newest leaf, by the order of commits, at a message or below it."""
+
     def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment.
 
@@ -733,6 +765,15 @@ class BlockingMessageStore:
 
     def view(self, scope: Scope, leaf_id: str | None) -> View:
         """Return what `path` returns, with tokens and version."""
+
+    def raw_page(self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None) -> list[Message]:
+        """Return the end of what `path` has when `raw`, up to `leaf_id` or above `before`: `limit` messages at most.
+
+        It costs what it returns, not what the path holds.
+
+        Raises:
+            ValueError: `before` is not on the path, made by `not_above`.
+        """
 
     def path_page(
         self,

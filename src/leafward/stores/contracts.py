@@ -125,6 +125,12 @@ class ChangeRecord(NamedTuple):
     message_ids: list[str]
 
 
+def not_above(before: str, leaf_id: str | None) -> ValueError:
+    """Return the error of a page that is to end above a message of another branch."""
+    end = "the current leaf" if leaf_id is None else repr(leaf_id)
+    return ValueError(f"message {before!r} is not on the path to {end}: name the leaf of its branch with leaf_id")
+
+
 class MessageStore(Protocol):
     """Keeps the tree of messages of every session, in order.
 
@@ -160,8 +166,11 @@ class MessageStore(Protocol):
         """Remove all messages, labels, overlays, loaded skills and the prompt; the leaf is before the first message."""
         ...
 
-    async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        """Move the leaf; `None` is before the first message."""
+    async def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
+        """Move the leaf to a message, or with `tip` to the newest leaf at or below it.
+
+        `None` is before the first message, and what is below it is the whole tree.
+        """
         ...
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
@@ -222,6 +231,10 @@ class MessageStore(Protocol):
         """Return the messages without children, in the order they were stored."""
         ...
 
+    async def tip(self, scope: Scope, message_id: str) -> Message:
+        """Return the newest leaf, by the order of commits, at a message or below it."""
+        ...
+
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment.
 
@@ -231,6 +244,18 @@ class MessageStore(Protocol):
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
         """Return what `path` returns, with tokens and version."""
+        ...
+
+    async def raw_page(
+        self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None
+    ) -> list[Message]:
+        """Return the end of what `path` has when `raw`, up to `leaf_id` or above `before`: `limit` messages at most.
+
+        It costs what it returns, not what the path holds.
+
+        Raises:
+            ValueError: `before` is not on the path, made by `not_above`.
+        """
         ...
 
     async def path_page(

@@ -57,8 +57,8 @@ class SqlMessages:
     async def clear(self, scope: Scope) -> None:
         await self._runner.write(commands.Clear(scope), self._fence)
 
-    async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        await self._runner.write(commands.Checkout(scope, message_id), self._fence)
+    async def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
+        await self._runner.write(commands.Checkout(scope, message_id, tip), self._fence)
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
         await self._runner.write(commands.Label(scope, message_id, name), self._fence)
@@ -101,11 +101,19 @@ class SqlMessages:
     async def leaves(self, scope: Scope) -> list[Message]:
         return await self._runner.read(scope, lambda: reads.leaves(scope))
 
+    async def tip(self, scope: Scope, message_id: str) -> Message:
+        return await self._runner.read(scope, lambda: reads.tip(scope, message_id))
+
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         return await self._runner.read(scope, lambda: reads.path(scope, leaf_id, raw))
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
         return await self._runner.read(scope, lambda: reads.view(scope, leaf_id))
+
+    async def raw_page(
+        self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None
+    ) -> list[Message]:
+        return await self._runner.read(scope, lambda: reads.raw_page(scope, leaf_id, before, limit))
 
     async def path_page(
         self,

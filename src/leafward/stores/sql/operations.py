@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Owner, Scope
 from leafward.core.json import encode_text
-from leafward.core.lanes import First, Forks, Lanes, Last, Origin, Question, Roots, Walk
+from leafward.core.lanes import First, Forks, Lanes, Last, Newest, Origin, Question, Roots, Walk
 from leafward.core.times import now_micros
 from leafward.stores.contracts import ChangeKind
 from leafward.stores.sql import statements as sql
@@ -139,7 +139,9 @@ def _ask(tree_no: int, question: Question) -> tuple[Statement, Callable[[list[An
         case Roots():
             return (sql.LIST_ROOT_LANES, (tree_no,)), _column
         case Lanes():
-            return (sql.LIST_LANES, (tree_no,)), _column
+            return (sql.LIST_LANES, (tree_no,)), dict
+        case Newest(low, high):
+            return (sql.NEWEST_APPENDS, (low, high, 1)), _version_and_place
 
 
 def single(rows: list[Any]) -> Any:
@@ -149,6 +151,10 @@ def single(rows: list[Any]) -> Any:
 
 def _column(rows: list[Any]) -> list[Any]:
     return [row[0] for row in rows]
+
+
+def _version_and_place(rows: list[Any]) -> tuple[int, int] | None:
+    return (rows[0][1], rows[0][0]) if rows else None
 
 
 def find_or_create(scope: Scope) -> Operation[SessionRow]:

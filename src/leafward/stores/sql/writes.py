@@ -162,17 +162,22 @@ def clear(scope: Scope) -> Operation[None]:
         yield from record(session._replace(leaf=None, window=0), "clear", [])
 
 
-def checkout(scope: Scope, message_id: str | None) -> Operation[None]:
+def checkout(scope: Scope, message_id: str | None, *, tip: bool = False) -> Operation[str | None]:
+    """Move the leaf and return the id of the message it is at."""
     session = yield from find_session(scope)
     if session is None:
         if message_id is not None:
             raise MessageNotFound(message_id)
-        return
+        return None
     place = None if message_id is None else (yield from find_place(session, message_id))
+    if tip:
+        place = yield from walk(session, lanes.tip(place))
+        message_id = None if place is None else single((yield sql.GET_ID, (place,)))
     if place != session.leaf:
         window = 0 if place is None else None
         moved = session._replace(leaf=place, window=window)
         yield from record(moved, "checkout", [] if message_id is None else [message_id])
+    return message_id
 
 
 def label(scope: Scope, message_id: str, name: str | None) -> Operation[None]:
