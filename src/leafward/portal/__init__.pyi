@@ -28,11 +28,12 @@ from leafward.sessions.setup import CompactFunction, ContextConfig, ErrorHandler
 from leafward.sessions.toolset import Tool
 from leafward.stores.contracts import (
     Appended,
-    ChangeRecord,
+    Changes,
     Cursor,
     Durability,
     NewOverlay,
     PathPage,
+    Revision,
     SearchFilter,
     Unchanged,
     View,
@@ -425,10 +426,15 @@ class BlockingSession:
     def get_version(self) -> int:
         """Return the number of this session's last change; 0 before the first."""
 
-    def subscribe(self, since: int | None = None) -> BlockingIterator[Change]:
+    def subscribe(self, since: int | None = None, *, messages: bool = False) -> BlockingIterator[Change]:
         """Yield each change after version `since`, in commit order, by whichever process.
 
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        With `messages` each change brings the messages it concerns, as stored when they are read.
+
+        A session that is deleted is reported as `clear` at version 0, and one made again under its id is followed from
+        its beginning, also if it was not looked at in between. A version does not say which of them it belongs to: one
+        that was kept from before is taken for a version of the session there is now.
         """
 
     def with_context(
@@ -736,8 +742,8 @@ class BlockingMessageStore:
     def weigh(self, scope: Scope) -> Weight:
         """Return how many tokens the model sees."""
 
-    def version(self, scope: Scope) -> int:
-        """Return the number of the session's last change."""
+    def revision(self, scope: Scope) -> Revision:
+        """Return which session it is and the number of its last change; `NOT_THERE` when there is none."""
 
     def get(self, scope: Scope, message_id: str) -> Message | None:
         """Return one message, `None` when there is none of that id."""
@@ -772,7 +778,7 @@ class BlockingMessageStore:
         It costs what it returns, not what the path holds.
 
         Raises:
-            ValueError: `before` is not on the path, made by `not_above`.
+            ValueError: `before` is not on the path to `leaf_id`.
         """
 
     def path_page(
@@ -801,14 +807,15 @@ class BlockingMessageStore:
         Candidates go to `rank` newest `created_at` first, then by id. Everything committed is found, nothing deleted.
         """
 
-    def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        """Return what happened after version `since`, in order; appended messages that are gone again are left out."""
+    def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        """Return what happened after version `since`, in order; appended messages that are gone again are left out.
 
-    def wait(self, scope: Scope, version: int) -> None:
-        """Return once the session's version is another than `version`, whoever changed it.
-
-        A smaller one means that the session was deleted.
+        With `messages` each record brings those it concerns, and there may be only the first of the records: read on
+        from the version of the last.
         """
+
+    def wait(self, scope: Scope, revision: Revision) -> None:
+        """Return once the session is at another revision, whichever process changed it."""
 
 class BlockingSessionRegistry:
     """Knows every session of an owner, also those that were only ever written to.

@@ -263,14 +263,19 @@ class Conversation(ABC):
 
     async def get_version(self) -> int:
         """Return the number of this session's last change; 0 before the first."""
-        return await self._use().version(self._scope)
+        return (await self._use().revision(self._scope)).version
 
-    def subscribe(self, since: int | None = None) -> AsyncGenerator[Change]:
+    def subscribe(self, since: int | None = None, *, messages: bool = False) -> AsyncGenerator[Change]:
         """Yield each change after version `since`, in commit order, by whichever process.
 
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        With `messages` each change brings the messages it concerns, as stored when they are read.
+
+        A session that is deleted is reported as `clear` at version 0, and one made again under its id is followed from
+        its beginning, also if it was not looked at in between. A version does not say which of them it belongs to: one
+        that was kept from before is taken for a version of the session there is now.
         """
-        return follow(self._use(), self._scope, since)
+        return follow(self._use(), self._scope, since, messages=messages)
 
     async def _append(self, given: list[MessageLike], parent_id: ParentId) -> list[Message]:
         storage = self._use()

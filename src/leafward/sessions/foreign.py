@@ -20,10 +20,11 @@ from leafward.core.tree import Outline
 from leafward.sessions.calling import Turns, call
 from leafward.stores.contracts import (
     Appended,
-    ChangeRecord,
+    Changes,
     Cursor,
     NewOverlay,
     PathPage,
+    Revision,
     SearchFilter,
     Unchanged,
     View,
@@ -374,14 +375,14 @@ class ForeignMessages:
     async def outline(self, scope: Scope) -> Outline:
         _refuse("show the tree")
 
-    async def version(self, scope: Scope) -> int:
-        _refuse("count versions or tell of changes")
+    async def revision(self, scope: Scope) -> Revision:
+        _refuse("count versions or report changes")
 
-    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        _refuse("count versions or tell of changes")
+    async def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        _refuse("count versions or report changes")
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        _refuse("count versions or tell of changes")
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        _refuse("count versions or report changes")
 
     async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
         _refuse("unload skills")

@@ -117,12 +117,33 @@ class SearchFilter(NamedTuple):
     until: int | None = None
 
 
+class Revision(NamedTuple):
+    """Where a session stands: which one it is, and the number of its last change."""
+
+    incarnation: str
+    """Tells a session from one that was deleted and made again under its id; empty while there is no session."""
+    version: int
+
+
+NOT_THERE = Revision("", 0)
+"""The revision of a session that was never written to, or was deleted."""
+
+
 class ChangeRecord(NamedTuple):
     """One committed mutation of a session."""
 
     version: int
     kind: ChangeKind
     message_ids: list[str]
+    messages: Sequence[Message] = ()
+    """The messages it concerns as they are now, if they were asked for; those that are gone are left out."""
+
+
+class Changes(NamedTuple):
+    """What happened to a session, and where it stood when that was read."""
+
+    revision: Revision
+    records: list[ChangeRecord]
 
 
 def not_above(before: str, leaf_id: str | None) -> ValueError:
@@ -207,8 +228,8 @@ class MessageStore(Protocol):
         """Return how many tokens the model sees."""
         ...
 
-    async def version(self, scope: Scope) -> int:
-        """Return the number of the session's last change."""
+    async def revision(self, scope: Scope) -> Revision:
+        """Return which session it is and the number of its last change; `NOT_THERE` when there is none."""
         ...
 
     async def get(self, scope: Scope, message_id: str) -> Message | None:
@@ -254,7 +275,7 @@ class MessageStore(Protocol):
         It costs what it returns, not what the path holds.
 
         Raises:
-            ValueError: `before` is not on the path, made by `not_above`.
+            ValueError: `before` is not on the path to `leaf_id`.
         """
         ...
 
@@ -289,15 +310,16 @@ class MessageStore(Protocol):
         """
         ...
 
-    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        """Return what happened after version `since`, in order; appended messages that are gone again are left out."""
+    async def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        """Return what happened after version `since`, in order; appended messages that are gone again are left out.
+
+        With `messages` each record brings those it concerns, and there may be only the first of the records: read on
+        from the version of the last.
+        """
         ...
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        """Return once the session's version is another than `version`, whoever changed it.
-
-        A smaller one means that the session was deleted.
-        """
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        """Return once the session is at another revision, whichever process changed it."""
         ...
 
 

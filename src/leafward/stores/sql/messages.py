@@ -14,10 +14,11 @@ from leafward.core.skills import Reclaimed
 from leafward.core.tree import Outline
 from leafward.stores.contracts import (
     Appended,
-    ChangeRecord,
+    Changes,
     Cursor,
     NewOverlay,
     PathPage,
+    Revision,
     SearchFilter,
     Unchanged,
     View,
@@ -83,8 +84,8 @@ class SqlMessages:
     async def weigh(self, scope: Scope) -> Weight:
         return await self._runner.read(scope, lambda: overlays.weigh(scope))
 
-    async def version(self, scope: Scope) -> int:
-        return await self._runner.read(scope, lambda: reads.version(scope))
+    async def revision(self, scope: Scope) -> Revision:
+        return await self._runner.read(scope, lambda: reads.revision(scope))
 
     async def get(self, scope: Scope, message_id: str) -> Message | None:
         return await self._runner.read(scope, lambda: reads.get(scope, message_id))
@@ -138,8 +139,8 @@ class SqlMessages:
     async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._runner.search(where, query, only, limit)
 
-    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        return await self._runner.read(scope, lambda: reads.changes(scope, since))
+    async def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        return await self._runner.read(scope, lambda: reads.changes(scope, since, messages))
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        await self._runner.wait(scope, version)
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        await self._runner.wait(scope, revision)

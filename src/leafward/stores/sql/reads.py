@@ -14,19 +14,28 @@ from leafward.core.message import Message
 from leafward.core.overlays import Segment, segments, summary_message
 from leafward.core.skills import with_notices
 from leafward.core.tree import Branch, Outline
-from leafward.stores.contracts import ChangeRecord, Cursor, PathPage, View, not_above
+from leafward.stores.contracts import NOT_THERE, ChangeRecord, Changes, Cursor, PathPage, Revision, View, not_above
 from leafward.stores.sql import statements as sql
-from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, scope_ids, walk
+from leafward.stores.sql.operations import (
+    Operation,
+    SessionRow,
+    find_messages,
+    find_place,
+    find_session,
+    scope_ids,
+    walk,
+)
 from leafward.stores.sql.overlays import outermost, path_segments
 
 _CHANGES_AT_ONCE = 64
+_MESSAGES_AT_ONCE = 256
 _ALL = 1 << 62
 """More messages than any store has."""
 
 
-def version(scope: Scope) -> Operation[int]:
-    rows = yield sql.GET_VERSION, scope_ids(scope)
-    return rows[0][0] if rows else 0
+def revision(scope: Scope) -> Operation[Revision]:
+    rows = yield sql.GET_REVISION, scope_ids(scope)
+    return Revision(str(rows[0][0]), rows[0][1]) if rows else NOT_THERE
 
 
 def get(scope: Scope, message_id: str) -> Operation[Message | None]:
@@ -255,10 +264,16 @@ def labels(scope: Scope) -> Operation[dict[str, str]]:
     return {} if session is None else dict((yield sql.LIST_LABELS, (session.tree_no,)))
 
 
-def changes(scope: Scope, since: int) -> Operation[list[ChangeRecord]]:
+def changes(scope: Scope, since: int, messages: bool = False) -> Operation[Changes]:
     session = yield from find_session(scope)
-    if session is None or session.version <= since:
-        return []
+    if session is None:
+        return Changes(NOT_THERE, [])
+    now = yield from revision(scope)
+    records = [] if now.version <= since else (yield from _records(session, since))
+    return Changes(now, (yield from _with_messages(session, records)) if messages else records)
+
+
+def _records(session: SessionRow, since: int) -> Operation[list[ChangeRecord]]:
     found = {
         seq: ChangeRecord(seq, kind, decode(ids))
         for seq, kind, ids in (yield sql.LIST_CHANGES, (session.session_no, since))
@@ -269,6 +284,24 @@ def changes(scope: Scope, since: int) -> Operation[list[ChangeRecord]]:
     for seq, _, message_id in sorted(appended):
         found.setdefault(seq, ChangeRecord(seq, "append", [])).message_ids.append(message_id)
     return [found[seq] for seq in sorted(found)]
+
+
+def _with_messages(session: SessionRow, records: list[ChangeRecord]) -> Operation[list[ChangeRecord]]:
+    """Return the first records with their messages, and about a page of these."""
+    taken: list[ChangeRecord] = []
+    ids: list[str] = []
+    for one in records:
+        if ids and len(ids) + len(one.message_ids) > _MESSAGES_AT_ONCE:
+            break
+        taken.append(one)
+        # What has the id of a deleted message now is another one.
+        ids += [] if one.kind == "delete" else one.message_ids
+    rows = yield from find_messages(session, ids)
+    found = {message_id: _message(*row[1:]) for message_id, row in rows.items()}
+    return [
+        one if one.kind == "delete" else one._replace(messages=[found[id] for id in one.message_ids if id in found])
+        for one in taken
+    ]
 
 
 def _appended(lane: int, since: int) -> Operation[list[tuple[int, int, str]]]:

@@ -21,6 +21,7 @@ from leafward.stores.sql.operations import (
     Operation,
     SessionRow,
     create_session,
+    find_messages,
     find_place,
     find_session,
     now,
@@ -119,11 +120,8 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
     session = yield from find_session(scope)
     if session is None:
         return 0
-    found: list[Any] = []
-    for ids in _groups(list(dict.fromkeys(message_ids))):
-        found += yield sql.FIND_MESSAGES, (session.tree_no, *ids)
+    rows = yield from find_messages(session, message_ids)
     # In the order in which they were asked for.
-    rows = {row[1]: row for row in found}
     gone = {message_id: rows[message_id][0] for message_id in dict.fromkeys(message_ids) if message_id in rows}
     if gone:
         places = Many((place,) for place in gone.values())
@@ -137,12 +135,6 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
         leaf = yield from walk(session, lanes.nearest(session.leaf))
         yield from record(session._replace(leaf=leaf, window=None), "delete", list(gone))
     return len(gone)
-
-
-def _groups(ids: list[str]) -> list[list[str]]:
-    """Cut ids into groups of one size, the last filled up by its last one."""
-    groups = [ids[start : start + sql.AT_ONCE] for start in range(0, len(ids), sql.AT_ONCE)]
-    return [group + group[-1:] * (sql.AT_ONCE - len(group)) for group in groups]
 
 
 def clear(scope: Scope) -> Operation[None]:
