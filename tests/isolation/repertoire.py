@@ -86,6 +86,8 @@ async def read(t: Tenant) -> None:
     await s.get_parent(t.unique_id)
     await s.get_latest_leaf()
     await s.get_branches(None)
+    await s.get_tip("m1")
+    await s.get_raw_history(limit=2, before="m3")
     await s.get_path_length()
     await s.get_leaves()
     await s.get_compactions()
@@ -170,6 +172,9 @@ async def intrude(t: Tenant, other: Tenant) -> None:
     tools = await s.tools()
     for call in (s.get_history, s.get_raw_history, s.get_parent, s.get_branches, s.get_path_length, s.checkout):
         await _refused(call(theirs))
+    await _refused(s.get_raw_history(limit=1, before=theirs))
+    await _refused(s.checkout(theirs, tip=True))
+    await _refused(s.get_tip(theirs))
     for call in (s.append_message, s.upsert_message):
         await _refused(call(user("mine", id="under yours"), parent_id=theirs))
     await _refused(s.update_message(user("mine", id=theirs)))

@@ -240,6 +240,14 @@ class SessionMachine(RuleBasedStateMachine):
             self.call(lambda: self.session.checkout(name), True)
 
     @precondition(has_messages)
+    @rule(pick=st.none() | picks)
+    def checkout_the_tip(self, pick: int | None) -> None:
+        name = None if pick is None else self.known(pick)
+        tip = self.model.tip(name)
+        moved = tip != self.model.leaf and self.model.checkout(tip)
+        self.call(lambda: self.session.checkout(name, tip=True), moved)
+
+    @precondition(has_messages)
     @rule(pick=picks, text=st.none() | st.sampled_from(["start", "後で", "🦊"]))
     def label(self, pick: int, text: str | None) -> None:
         name = self.known(pick)
@@ -262,13 +270,19 @@ class SessionMachine(RuleBasedStateMachine):
 
     async def _compare_path(self, leaf: str | None) -> None:
         end = self.model.leaf if leaf is None else leaf
-        raw = [as_kept(row) for row in self.model.path(end)]
+        rows = self.model.path(end)
+        raw = [as_kept(row) for row in rows]
         path = [as_kept(row) for row in self.model.visible(end)]
         assert [as_seen(m) for m in await self.session.get_raw_history(leaf)] == raw
         assert [as_seen(m) for m in await self.session.get_history(leaf)] == path
         assert [as_seen(m) async for m in self.session.iter_history(leaf)] == path
         assert [as_seen(m) async for m in self.session.iter_history(leaf, newest_first=True)] == path[::-1]
         assert await self.session.get_path_length(leaf) == len(raw)
+        if raw:
+            place, count = self.made % len(raw), 1 + self.made % 3
+            page = await self.session.get_raw_history(leaf, limit=count, before=rows[place].id)
+            assert [as_seen(m) for m in page] == raw[max(0, place - count) : place]
+            assert [as_seen(m) for m in await self.session.get_raw_history(leaf, limit=count)] == raw[-count:]
 
     async def _compare_places(self) -> None:
         model, session = self.model, self.session
@@ -285,6 +299,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert as_seen(await session.get_parent(name)) == as_kept(parent)
             children = [as_kept(child) for child in model.children(name)]
             assert [as_seen(m) for m in await session.get_branches(name)] == children
+            assert (await session.get_tip(name)).id == model.tip(name)
             await self._compare_path(name)
 
     async def _compare_tree(self) -> None:

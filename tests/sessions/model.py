@@ -237,6 +237,11 @@ class Model:
         parents = {row.parent for row in self.rows.values()}
         return sorted((row for row in self.rows.values() if row.id not in parents), key=lambda row: row.number)
 
+    def tip(self, name: str | None) -> str | None:
+        """The leaf below a message, or of all, that was stored last."""
+        below = [leaf.id for leaf in self.leaves() if name is None or self.rows[name] in self.path(leaf.id)]
+        return below[-1] if below else None
+
     def recent(self, count: int) -> list[Row]:
         """The last `count` messages, and as many more as keep calls and their results together."""
         path = self.visible(self.leaf)

@@ -254,6 +254,19 @@ async def test_results_may_have_any_shape(form: str) -> None:
     assert (found.id, found.role, found.content, found.created_at) == ("1", "user", "walnut", at)
 
 
+async def test_raw_pages_are_cut_from_the_path(session: Session) -> None:
+    await session.append_messages([user("walnut", id=f"m{n}") for n in range(6)])
+    await session.append_message(user("aside", id="aside"), parent_id="m1")
+
+    assert ids(await session.get_raw_history("m5", limit=2)) == ["m4", "m5"]
+    assert ids(await session.get_raw_history("m5", limit=2, before="m4")) == ["m2", "m3"]
+    assert ids(await session.get_raw_history(before="m1")) == ["m0"]
+    with pytest.raises(ValueError, match="not on the path"):
+        await session.get_raw_history(limit=2, before="m4")
+    with pytest.raises(MessageNotFound):
+        await session.get_raw_history(limit=2, before="nowhere")
+
+
 # ── what goes beyond ─────────────────────────────────────────────────────────
 
 
@@ -262,6 +275,7 @@ async def test_results_may_have_any_shape(form: str) -> None:
     [
         (lambda session: session.checkout("m0"), "check out"),
         (lambda session: session.checkout(None), "check out"),
+        (lambda session: session.get_tip("m0"), "newest leaf"),
         (lambda session: session.label("m0", "x"), "label"),
         (lambda session: session.get_labels(), "label"),
         (lambda session: session.get_leaves(), "leaves"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from leafward.core.errors import LeafwardError
 from leafward.core.ids import Owner, Scope
+from leafward.stores.contracts import ChangeRecord
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.lines import encode, read
 from leafward.stores.journal.records import header, neighbour, record, record_shared, shared_header
@@ -55,10 +56,14 @@ class Rows:
         asked = [
             reads.path(scope, None, False),
             reads.path(scope, None, True),
-            reads.changes(scope, 0),
+            _records(scope),
             overlays.weigh(scope),
         ]
         return [self.run(one) for one in asked]
+
+
+def _records(scope: Scope) -> Operation[list[ChangeRecord]]:
+    return (yield from reads.changes(scope, 0)).records
 
 
 def _session(rows: Rows, session: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +137,7 @@ class Journalled:
         if isinstance(command, Remove):
             del self.journals[command.scope.session_id]
             return
-        version = self.rows.run(reads.version(command.scope))
+        version = self.rows.run(reads.revision(command.scope)).version
         shared = record_shared(command, result, self.at, version)
         if shared:
             assert isinstance(command, EditEntry)

@@ -86,10 +86,10 @@ class TestTwoJournals:
             assert entry is not None
             assert entry.content == "two"
             if indexed:
-                assert await store.messages.version(S) == 4
+                assert (await store.messages.revision(S)).version == 4
                 assert types(journal(tmp_path)).count("shared_change") == 2
             await store.entries.edit(shelf, "b", lambda _: "three")
-            assert (await store.messages.changes(S, 3))[-1].kind == "context"
+            assert (await store.messages.changes(S, 3)).records[-1].kind == "context"
 
     async def test_a_shared_text_of_a_session_that_was_deleted_brings_it_not_back(self, tmp_path: Path) -> None:
         shelf = Shelf(S, "facts", shared=True)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,36 @@ async def test_an_index_removed_while_it_is_open_is_made_anew(tmp_path: Path) ->
         await lease.release()
         assert (await texts(store))[-2:] == ["on", "leased"]
         assert (tmp_path / "index.sqlite").exists()
+
+
+async def test_a_subscriber_does_not_notice_that_the_index_was_lost(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        # Read again in another order, the sessions have other numbers in the new index.
+        await fill(store, "other")
+        await fill(store, "s")
+        session = Session(store, "s")
+        async with asyncio.timeout(20), aclosing(session.subscribe(since=3)) as changes:
+            assert (await anext(changes)).message_ids == ["m3"]
+            drop_index(tmp_path)
+            await session.append_message(user("on", id="on"))
+
+            assert (await anext(changes)).message_ids == ["on"]
+
+
+async def test_a_journal_removed_by_hand_and_begun_again_is_another_session(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await fill(store, "s", 2)
+        session = Session(store, "s")
+        async with asyncio.timeout(20), aclosing(session.subscribe(since=1)) as changes:
+            assert (await anext(changes)).message_ids == ["m1"]
+            journal(tmp_path).unlink()
+            await fill(store, "s", 3)
+            found = [await anext(changes) for _ in range(4)]
+
+        assert [(change.version, change.kind) for change in found] == [
+            (0, "clear"),
+            *((n, "append") for n in (1, 2, 3)),
+        ]
 
 
 async def test_an_index_removed_under_another_process_is_noticed_there(tmp_path: Path) -> None:
@@ -256,12 +287,13 @@ async def test_shared_texts_come_back_without_the_index(tmp_path: Path) -> None:
         for n in range(3):
             await store.entries.edit(Shelf(scope, "facts", shared=True), f"k{n}", lambda _, n=n: f"walnut {n}")
         await store.entries.edit(Shelf(scope, "facts", shared=True), "k1", lambda _: None)
-        version = await store.messages.version(scope)
+        revision = await store.messages.revision(scope)
     drop_index(tmp_path)
 
     async with opened(tmp_path) as store:
         other = Shelf(Scope.of("else", user_id="ann"), "facts", shared=True)
         assert [(await store.entries.get(other, f"k{n}") is not None) for n in range(3)] == [True, False, True]
         assert await store.entries.get(Shelf(Scope.of("s"), "facts", shared=True), "k0") is None
-        assert await store.messages.version(scope) == version == 4
+        assert await store.messages.revision(scope) == revision
+        assert revision.version == 4
     assert shared_journal(tmp_path, "ann").exists()

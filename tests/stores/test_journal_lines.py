@@ -88,6 +88,18 @@ def test_the_lines_are_those_of_the_golden_file() -> None:
     assert lines == GOLDEN.read_text(encoding="utf-8")
 
 
+def test_a_checkout_of_a_tip_is_written_down_as_the_message_it_found() -> None:
+    made = Journalled()
+    made.do(c.Append(S, [draft("user", "a", "a"), draft("user", "b", "b")], LATEST_LEAF))
+    made.do(c.Append(S, [draft("user", "c", "c")], "a"))
+    made.do(c.Checkout(S, "b"))
+
+    made.do(c.Checkout(S, "a", tip=True))
+
+    line = json.loads(made.journals["s"].decode().split("\n")[-2])
+    assert (line["type"], line["leafward"]["message"]) == ("checkout", "c")
+
+
 def test_a_line_begins_as_an_agentscope_entry() -> None:
     for data in whole_journal().journals.values():
         for line in data.decode().split("\n")[:-1]:

@@ -165,9 +165,9 @@ class TestNobodySeesIt:
         await store.registry.fork(LARGE, "m1", COPY, "copy")
         entry = await store.entries.get(Shelf(COPY, "notes"), "key-1")
         assert entry is not None
-        version = await store.messages.version(COPY)
+        version = await store.messages.revision(COPY)
         await put(store, COPY, "key-1", entry.content)
-        assert await store.messages.version(COPY) == version
+        assert await store.messages.revision(COPY) == version
 
     async def test_an_entry_whose_words_another_version_cut_loses_them_when_it_changes(
         self, store: SqliteStore, path: Path

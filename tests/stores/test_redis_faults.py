@@ -197,6 +197,7 @@ class TestAJournalThatOutgrowsItsSession:
                 await session.append_messages([user("kept", id="kept"), user("", id="m")])
                 await session.label("kept", "a label")
                 tree = (await other.messages.view(Scope.of("s"), None)).tree
+                incarnation = (await other.messages.revision(Scope.of("s"))).incarnation
                 for n in range(250):
                     await session.update_message(user(f"{n} " + "x" * 20_000, id="m"))
 
@@ -210,6 +211,7 @@ class TestAJournalThatOutgrowsItsSession:
                     assert await found.get_labels() == {"kept": "a label"}
                     assert await found.get_version() == await session.get_version() == 252
                     assert (await where.messages.view(Scope.of("s"), None)).tree == tree
+                    assert await where.messages.revision(Scope.of("s")) == (incarnation, 252)
                     await where.close()
                 await session.append_message(user("after", id="after"))
                 assert await _ids(session) == ["kept", "m", "after"]

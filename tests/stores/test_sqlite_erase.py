@@ -253,10 +253,10 @@ asyncio.run(main())
     async def test_a_cancelled_erasure_is_finished_all_the_same(self, store: SqliteStore, path: Path) -> None:
         await fill(store, 6)
         for scope in VICTIMS:
-            version = await store.messages.version(scope)
+            revision = await store.messages.revision(scope)
             erasing = asyncio.ensure_future(store.registry.erase(scope))
             async with asyncio.timeout(20):
-                await store.messages.wait(scope, version)
+                await store.messages.wait(scope, revision)
             erasing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await erasing

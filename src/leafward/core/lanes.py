@@ -64,10 +64,17 @@ class Roots(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """Asks for all lanes of the tree."""
+    """Asks for all lanes of the tree: the place each branched from, by its number, which is what `Origin` asks for."""
 
 
-Question = Last | First | Origin | Forks | Roots | Lanes
+class Newest(NamedTuple):
+    """Asks for the version and the place of the last message from `low` to `high`, both included."""
+
+    low: int
+    high: int
+
+
+Question = Last | First | Origin | Forks | Roots | Lanes | Newest
 Walk = Generator[Question, Any, T]
 
 
@@ -119,8 +126,7 @@ def children(place: int | None) -> Walk[list[int]]:
 def leaves() -> Walk[list[int]]:
     """Find the messages that have no children."""
     found: list[int] = []
-    lanes: list[int] = yield Lanes()
-    for lane in lanes:
+    for lane in (yield from all_lanes()):
         last: int | None = yield Last(before_first(lane), last_of(lane))
         if last is not None and not (yield from children(last)):
             found.append(last)
@@ -152,6 +158,32 @@ def origin(lane: int) -> Walk[int | None]:
     return (yield Origin(lane))
 
 
-def all_lanes() -> Walk[list[int]]:
-    """Find the numbers of all lanes."""
+def all_lanes() -> Walk[dict[int, int | None]]:
+    """Find the place each lane branched from, by the lane's number, in the order of the numbers."""
     return (yield Lanes())
+
+
+def tip(place: int | None) -> Walk[int | None]:
+    """Find the newest leaf at `place` or below it; `None` finds that of the whole tree.
+
+    A message is older than those below it, so the newest of them all is a leaf, and the last of its lane.
+    """
+    below = {} if place is None else {lane_of(place): place}
+    # A lane comes after the one it branched from.
+    for lane, origin in (yield from all_lanes()).items():
+        if place is None or (origin is not None and origin >= below.get(lane_of(origin), origin + 1)):
+            below[lane] = before_first(lane)
+    newest: tuple[int, int] | None = None
+    for lane, first in below.items():
+        found: tuple[int, int] | None = yield Newest(first, last_of(lane))
+        if found is not None and (newest is None or found > newest):
+            newest = found
+    return None if newest is None else newest[1]
+
+
+def is_on_path(place: int, end: int | None) -> Walk[bool]:
+    """Tell whether the message at `place` is on the path that ends at `end`."""
+    # Places rise along a path: above the lane of `place` there is nothing to look for.
+    while end is not None and lane_of(end) > lane_of(place):
+        end = yield Origin(lane_of(end))
+    return end is not None and lane_of(end) == lane_of(place) and place <= end

@@ -28,11 +28,12 @@ from leafward.sessions.setup import CompactFunction, ContextConfig, ErrorHandler
 from leafward.sessions.toolset import Tool
 from leafward.stores.contracts import (
     Appended,
-    ChangeRecord,
+    Changes,
     Cursor,
     Durability,
     NewOverlay,
     PathPage,
+    Revision,
     SearchFilter,
     Unchanged,
     View,
@@ -335,8 +336,18 @@ class BlockingSession:
             MessageNotFound: `leaf_id` is not in this session.
         """
 
-    def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
-        """Return the stored messages from the root to `leaf_id`, root first."""
+    def get_raw_history(
+        self, leaf_id: str | None = None, *, limit: int | None = None, before: str | None = None
+    ) -> list[Message]:
+        """Return the stored messages from the root to `leaf_id`, root first, without summaries.
+
+        With `limit` only the last that many of them, and with `before` only those above that message. To scroll up,
+        ask for a page, then for the one before its first message: each costs what it returns.
+
+        Raises:
+            MessageNotFound: `leaf_id` or `before` is not in this session.
+            ValueError: `before` is on another branch than `leaf_id`, or `limit` is not a number of at least 1.
+        """
 
     def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> BlockingIterator[Message]:
         """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
@@ -365,8 +376,24 @@ class BlockingSession:
     def get_path_length(self, leaf_id: str | None = None) -> int:
         """Return how many stored messages the path has."""
 
-    def checkout(self, message_id: str | None) -> None:
-        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
+    def get_tip(self, message_id: str) -> Message:
+        """Return the newest leaf below a message: where its branch was last continued, or the message itself.
+
+        The newest is the one committed last, whatever the clocks said.
+
+        Raises:
+            MessageNotFound: the message is not in this session.
+        """
+
+    def checkout(self, message_id: str | None, *, tip: bool = False) -> None:
+        """Make a message the leaf, so that the next append branches there; `None` is before the first message.
+
+        With `tip` the leaf becomes the newest leaf below the message, as `get_tip` finds it, in one step: this is how a
+        chat window goes to answer "2 of 3". `checkout(None, tip=True)` goes to the newest leaf of the session.
+
+        Raises:
+            MessageNotFound: the message is not in this session.
+        """
 
     def get_leaves(self) -> list[Message]:
         """Return the messages that have no children, in the order they were stored."""
@@ -399,10 +426,15 @@ class BlockingSession:
     def get_version(self) -> int:
         """Return the number of this session's last change; 0 before the first."""
 
-    def subscribe(self, since: int | None = None) -> BlockingIterator[Change]:
+    def subscribe(self, since: int | None = None, *, messages: bool = False) -> BlockingIterator[Change]:
         """Yield each change after version `since`, in commit order, by whichever process.
 
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        With `messages` each change brings the messages it concerns, as stored when they are read.
+
+        A session that is deleted is reported as `clear` at version 0, and one made again under its id is followed from
+        its beginning, also if it was not looked at in between. A version does not say which of them it belongs to: one
+        that was kept from before is taken for a version of the session there is now.
         """
 
     def with_context(
@@ -677,8 +709,11 @@ class BlockingMessageStore:
     def clear(self, scope: Scope) -> None:
         """Remove all messages, labels, overlays, loaded skills and the prompt; the leaf is before the first message."""
 
-    def checkout(self, scope: Scope, message_id: str | None) -> None:
-        """Move the leaf; `None` is before the first message."""
+    def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
+        """Move the leaf to a message, or with `tip` to the newest leaf at or below it.
+
+        `None` is before the first message, and what is below it is the whole tree.
+        """
 
     def label(self, scope: Scope, message_id: str, name: str | None) -> None:
         """Name a message, or take its name away."""
@@ -707,8 +742,8 @@ class BlockingMessageStore:
     def weigh(self, scope: Scope) -> Weight:
         """Return how many tokens the model sees."""
 
-    def version(self, scope: Scope) -> int:
-        """Return the number of the session's last change."""
+    def revision(self, scope: Scope) -> Revision:
+        """Return which session it is and the number of its last change; `NOT_THERE` when there is none."""
 
     def get(self, scope: Scope, message_id: str) -> Message | None:
         """Return one message, `None` when there is none of that id."""
@@ -725,6 +760,9 @@ class BlockingMessageStore:
     def leaves(self, scope: Scope) -> list[Message]:
         """Return the messages without children, in the order they were stored."""
 
+    def tip(self, scope: Scope, message_id: str) -> Message:
+        """Return the newest leaf, by the order of commits, at a message or below it."""
+
     def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment.
 
@@ -733,6 +771,15 @@ class BlockingMessageStore:
 
     def view(self, scope: Scope, leaf_id: str | None) -> View:
         """Return what `path` returns, with tokens and version."""
+
+    def raw_page(self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None) -> list[Message]:
+        """Return the end of what `path` has when `raw`, up to `leaf_id` or above `before`: `limit` messages at most.
+
+        It costs what it returns, not what the path holds.
+
+        Raises:
+            ValueError: `before` is not on the path to `leaf_id`.
+        """
 
     def path_page(
         self,
@@ -760,14 +807,15 @@ class BlockingMessageStore:
         Candidates go to `rank` newest `created_at` first, then by id. Everything committed is found, nothing deleted.
         """
 
-    def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        """Return what happened after version `since`, in order; appended messages that are gone again are left out."""
+    def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        """Return what happened after version `since`, in order; appended messages that are gone again are left out.
 
-    def wait(self, scope: Scope, version: int) -> None:
-        """Return once the session's version is another than `version`, whoever changed it.
-
-        A smaller one means that the session was deleted.
+        With `messages` each record brings those it concerns, and there may be only the first of the records: read on
+        from the version of the last.
         """
+
+    def wait(self, scope: Scope, revision: Revision) -> None:
+        """Return once the session is at another revision, whichever process changed it."""
 
 class BlockingSessionRegistry:
     """Knows every session of an owner, also those that were only ever written to.

@@ -132,9 +132,24 @@ class Conversation(ABC):
         """
         return await self._use().path(self._scope, optional_id(leaf_id))
 
-    async def get_raw_history(self, leaf_id: str | None = None) -> list[Message]:
-        """Return the stored messages from the root to `leaf_id`, root first."""
-        return await self._use().path(self._scope, optional_id(leaf_id), raw=True)
+    async def get_raw_history(
+        self, leaf_id: str | None = None, *, limit: int | None = None, before: str | None = None
+    ) -> list[Message]:
+        """Return the stored messages from the root to `leaf_id`, root first, without summaries.
+
+        With `limit` only the last that many of them, and with `before` only those above that message. To scroll up,
+        ask for a page, then for the one before its first message: each costs what it returns.
+
+        Raises:
+            MessageNotFound: `leaf_id` or `before` is not in this session.
+            ValueError: `before` is on another branch than `leaf_id`, or `limit` is not a number of at least 1.
+        """
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"limit is a number of at least 1, or None for all, not {limit!r}")
+        if limit is None and before is None:
+            return await self._use().path(self._scope, optional_id(leaf_id), raw=True)
+        leaf_id, before = optional_id(leaf_id), optional_id(before)
+        return await self._use().raw_page(self._scope, leaf_id, before=before, limit=limit)
 
     async def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> AsyncGenerator[Message]:
         """Yield what `get_history` returns, from either end, holding a page in memory at a time."""
@@ -178,9 +193,26 @@ class Conversation(ABC):
         """Return how many stored messages the path has."""
         return await self._use().path_length(self._scope, optional_id(leaf_id))
 
-    async def checkout(self, message_id: str | None) -> None:
-        """Make a message the leaf, so that the next append branches there; `None` is before the first message."""
-        await self._use().checkout(self._scope, optional_id(message_id))
+    async def get_tip(self, message_id: str) -> Message:
+        """Return the newest leaf below a message: where its branch was last continued, or the message itself.
+
+        The newest is the one committed last, whatever the clocks said.
+
+        Raises:
+            MessageNotFound: the message is not in this session.
+        """
+        return await self._use().tip(self._scope, known_id(message_id))
+
+    async def checkout(self, message_id: str | None, *, tip: bool = False) -> None:
+        """Make a message the leaf, so that the next append branches there; `None` is before the first message.
+
+        With `tip` the leaf becomes the newest leaf below the message, as `get_tip` finds it, in one step: this is how a
+        chat window goes to answer "2 of 3". `checkout(None, tip=True)` goes to the newest leaf of the session.
+
+        Raises:
+            MessageNotFound: the message is not in this session.
+        """
+        await self._use().checkout(self._scope, optional_id(message_id), tip=tip)
 
     async def get_leaves(self) -> list[Message]:
         """Return the messages that have no children, in the order they were stored."""
@@ -231,14 +263,19 @@ class Conversation(ABC):
 
     async def get_version(self) -> int:
         """Return the number of this session's last change; 0 before the first."""
-        return await self._use().version(self._scope)
+        return (await self._use().revision(self._scope)).version
 
-    def subscribe(self, since: int | None = None) -> AsyncGenerator[Change]:
+    def subscribe(self, since: int | None = None, *, messages: bool = False) -> AsyncGenerator[Change]:
         """Yield each change after version `since`, in commit order, by whichever process.
 
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
+        With `messages` each change brings the messages it concerns, as stored when they are read.
+
+        A session that is deleted is reported as `clear` at version 0, and one made again under its id is followed from
+        its beginning, also if it was not looked at in between. A version does not say which of them it belongs to: one
+        that was kept from before is taken for a version of the session there is now.
         """
-        return follow(self._use(), self._scope, since)
+        return follow(self._use(), self._scope, since, messages=messages)
 
     async def _append(self, given: list[MessageLike], parent_id: ParentId) -> list[Message]:
         storage = self._use()

@@ -20,14 +20,16 @@ from leafward.core.tree import Outline
 from leafward.sessions.calling import Turns, call
 from leafward.stores.contracts import (
     Appended,
-    ChangeRecord,
+    Changes,
     Cursor,
     NewOverlay,
     PathPage,
+    Revision,
     SearchFilter,
     Unchanged,
     View,
     Weight,
+    not_above,
 )
 from leafward.stores.drafts import Draft
 
@@ -204,6 +206,18 @@ class ForeignMessages:
         messages = await self._raw(scope, leaf_id)
         return messages if raw else await self._with_overlays(messages)
 
+    async def raw_page(
+        self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None
+    ) -> list[Message]:
+        messages = await self._raw(scope, leaf_id)
+        if before is not None:
+            ids = [message.id for message in messages]
+            if before not in ids:
+                await self._need(scope, before)
+                raise not_above(before, leaf_id)
+            messages = messages[: ids.index(before)]
+        return messages if limit is None else messages[-limit:]
+
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
         messages = await self.path(scope, leaf_id)
         # The storage counts no versions: what was looked at is kept for a while, to be compared.
@@ -343,8 +357,11 @@ class ForeignMessages:
                 shown += messages[segment.low : segment.high + 1]
         return shown
 
-    async def checkout(self, scope: Scope, message_id: str | None) -> None:
+    async def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
         _refuse("check out a message")
+
+    async def tip(self, scope: Scope, message_id: str) -> Message:
+        _refuse("find the newest leaf below a message")
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
         _refuse("label messages")
@@ -358,14 +375,14 @@ class ForeignMessages:
     async def outline(self, scope: Scope) -> Outline:
         _refuse("show the tree")
 
-    async def version(self, scope: Scope) -> int:
-        _refuse("count versions or tell of changes")
+    async def revision(self, scope: Scope) -> Revision:
+        _refuse("count versions or report changes")
 
-    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        _refuse("count versions or tell of changes")
+    async def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        _refuse("count versions or report changes")
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        _refuse("count versions or tell of changes")
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        _refuse("count versions or report changes")
 
     async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
         _refuse("unload skills")

@@ -9,14 +9,17 @@ from leafward.core.lazy import lazily
 if TYPE_CHECKING:
     from leafward.core.session_key import SimpleSessionKey as SimpleSessionKey
     from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES as DEFAULT_MAX_MESSAGE_BYTES
+    from leafward.stores.contracts import NOT_THERE as NOT_THERE
     from leafward.stores.contracts import Appended as Appended
     from leafward.stores.contracts import ChangeKind as ChangeKind
     from leafward.stores.contracts import ChangeRecord as ChangeRecord
+    from leafward.stores.contracts import Changes as Changes
     from leafward.stores.contracts import Cursor as Cursor
     from leafward.stores.contracts import Durability as Durability
     from leafward.stores.contracts import MessageStore as MessageStore
     from leafward.stores.contracts import NewOverlay as NewOverlay
     from leafward.stores.contracts import PathPage as PathPage
+    from leafward.stores.contracts import Revision as Revision
     from leafward.stores.contracts import SearchFilter as SearchFilter
     from leafward.stores.contracts import Store as Store
     from leafward.stores.contracts import SupportsBackup as SupportsBackup
@@ -61,14 +64,17 @@ _HOMES = {
     "leafward.core.session_key": ("SimpleSessionKey",),
     "leafward.stores.contracts": (
         "DEFAULT_MAX_MESSAGE_BYTES",
+        "NOT_THERE",
         "Appended",
         "ChangeKind",
         "ChangeRecord",
+        "Changes",
         "Cursor",
         "Durability",
         "MessageStore",
         "NewOverlay",
         "PathPage",
+        "Revision",
         "SearchFilter",
         "Store",
         "SupportsBackup",
@@ -131,10 +137,12 @@ _HOMES = {
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_BYTES",
+    "NOT_THERE",
     "AgentStateStore",
     "Appended",
     "ChangeKind",
     "ChangeRecord",
+    "Changes",
     "Cursor",
     "Draft",
     "Durability",
@@ -162,6 +170,7 @@ __all__ = [
     "Prompt",
     "RedisAgentStateStore",
     "RedisSession",
+    "Revision",
     "SearchFilter",
     "SessionRegistry",
     "Shelf",

@@ -117,12 +117,39 @@ class SearchFilter(NamedTuple):
     until: int | None = None
 
 
+class Revision(NamedTuple):
+    """Where a session stands: which one it is, and the number of its last change."""
+
+    incarnation: str
+    """Tells a session from one that was deleted and made again under its id; empty while there is no session."""
+    version: int
+
+
+NOT_THERE = Revision("", 0)
+"""The revision of a session that was never written to, or was deleted."""
+
+
 class ChangeRecord(NamedTuple):
     """One committed mutation of a session."""
 
     version: int
     kind: ChangeKind
     message_ids: list[str]
+    messages: Sequence[Message] = ()
+    """The messages it concerns as they are now, if they were asked for; those that are gone are left out."""
+
+
+class Changes(NamedTuple):
+    """What happened to a session, and where it stood when that was read."""
+
+    revision: Revision
+    records: list[ChangeRecord]
+
+
+def not_above(before: str, leaf_id: str | None) -> ValueError:
+    """Return the error of a page that is to end above a message of another branch."""
+    end = "the current leaf" if leaf_id is None else repr(leaf_id)
+    return ValueError(f"message {before!r} is not on the path to {end}: name the leaf of its branch with leaf_id")
 
 
 class MessageStore(Protocol):
@@ -160,8 +187,11 @@ class MessageStore(Protocol):
         """Remove all messages, labels, overlays, loaded skills and the prompt; the leaf is before the first message."""
         ...
 
-    async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        """Move the leaf; `None` is before the first message."""
+    async def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
+        """Move the leaf to a message, or with `tip` to the newest leaf at or below it.
+
+        `None` is before the first message, and what is below it is the whole tree.
+        """
         ...
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
@@ -198,8 +228,8 @@ class MessageStore(Protocol):
         """Return how many tokens the model sees."""
         ...
 
-    async def version(self, scope: Scope) -> int:
-        """Return the number of the session's last change."""
+    async def revision(self, scope: Scope) -> Revision:
+        """Return which session it is and the number of its last change; `NOT_THERE` when there is none."""
         ...
 
     async def get(self, scope: Scope, message_id: str) -> Message | None:
@@ -222,6 +252,10 @@ class MessageStore(Protocol):
         """Return the messages without children, in the order they were stored."""
         ...
 
+    async def tip(self, scope: Scope, message_id: str) -> Message:
+        """Return the newest leaf, by the order of commits, at a message or below it."""
+        ...
+
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         """Return the messages from the root to `leaf_id` (default: the leaf), as of one moment.
 
@@ -231,6 +265,18 @@ class MessageStore(Protocol):
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
         """Return what `path` returns, with tokens and version."""
+        ...
+
+    async def raw_page(
+        self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None
+    ) -> list[Message]:
+        """Return the end of what `path` has when `raw`, up to `leaf_id` or above `before`: `limit` messages at most.
+
+        It costs what it returns, not what the path holds.
+
+        Raises:
+            ValueError: `before` is not on the path to `leaf_id`.
+        """
         ...
 
     async def path_page(
@@ -264,15 +310,16 @@ class MessageStore(Protocol):
         """
         ...
 
-    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        """Return what happened after version `since`, in order; appended messages that are gone again are left out."""
+    async def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        """Return what happened after version `since`, in order; appended messages that are gone again are left out.
+
+        With `messages` each record brings those it concerns, and there may be only the first of the records: read on
+        from the version of the last.
+        """
         ...
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        """Return once the session's version is another than `version`, whoever changed it.
-
-        A smaller one means that the session was deleted.
-        """
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        """Return once the session is at another revision, whichever process changed it."""
         ...
 
 

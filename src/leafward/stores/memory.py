@@ -15,7 +15,7 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, SearchFilter, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Revision, SearchFilter, check_options
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
@@ -99,9 +99,9 @@ class MemoryRunner:
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self.read(where, lambda: scanning.search(where, query, only, limit))
 
-    async def wait(self, scope: Scope, version: int) -> None:
+    async def wait(self, scope: Scope, revision: Revision) -> None:
         async with self._data.signals.listening(scope) as changed:
-            while await self.read(scope, lambda: reads.version(scope)) == version:
+            while await self.read(scope, lambda: reads.revision(scope)) == revision:
                 await changed.wait()
                 changed.clear()
 

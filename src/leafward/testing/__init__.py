@@ -46,6 +46,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.settling",
     "leafward.testing.states",
     "leafward.testing.store",
+    "leafward.testing.tips",
     "leafward.testing.tree",
     "leafward.testing.versioned_states",
 )

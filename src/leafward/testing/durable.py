@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leafward import Message, Session, assistant, user
+from leafward import Message, Session, SessionManager, assistant, user
+from leafward.core.ids import Scope
+from leafward.stores import NOT_THERE
 from leafward.testing.changes import changes_until
 from leafward.testing.content import EXACT_TEXTS
 from leafward.testing.ids import HOSTILE_IDS
@@ -225,6 +227,45 @@ class DurableContract:
                 await there.append_message(user("text", id=f"{n}"))
                 change = await waiting
                 assert (change.kind, list(change.message_ids)) == ("append", [f"{n}"])
+
+    async def test_a_subscriber_hears_of_a_session_that_another_handle_made_again(
+        self, store: Store, reopen: Reopen
+    ) -> None:
+        other = await reopen()
+        here, there = Session(store, "s"), Session(other, "s")
+        await there.append_messages([user("a", id="a"), user("b", id="b")])
+        await there.append_message(user("c", id="c"))
+
+        async with asyncio.timeout(PATIENCE), aclosing(here.subscribe(since=1, messages=True)) as changes:
+            assert (await anext(changes)).message_ids == ["c"]
+            waiting = asyncio.ensure_future(anext(changes))
+            await SessionManager(other).delete("s")
+            for name in ("d", "e"):
+                await there.append_message(user(name, id=name))
+            found = [await waiting, await anext(changes), await anext(changes)]
+
+        assert [(change.version, change.kind, change.message_ids) for change in found] == [
+            (0, "clear", []),
+            (1, "append", ["d"]),
+            (2, "append", ["e"]),
+        ]
+        assert [message for change in found for message in change.messages] == await there.get_history()
+
+    async def test_a_session_is_the_same_one_after_a_restart(self, store: Store, reopen: Reopen) -> None:
+        session, scope = Session(store, "s"), Scope.of("s")
+        await session.append_message(user("a"))
+        before = await store.messages.revision(scope)
+        await store.close()
+
+        again = await reopen()
+        assert await again.messages.revision(scope) == before
+        await SessionManager(again).delete("s")
+        assert await again.messages.revision(scope) == NOT_THERE
+        await Session(again, "s").append_message(user("a"))
+        after = await again.messages.revision(scope)
+
+        assert after.version == before.version
+        assert after.incarnation not in ("", before.incarnation)
 
     async def test_a_store_opens_while_another_is_in_use(self, store: Store, reopen: Reopen) -> None:
         session = Session(store, "s")

@@ -19,6 +19,7 @@ from leafward import (
     user,
 )
 from leafward.core.ids import Scope
+from leafward.stores import NOT_THERE
 from leafward.testing.filled import fill, manage, picture, put_fact
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class Fencing:
                     await fenced.messages.clear(scope)
                 with pytest.raises(ConfigurationError, match="alice"):
                     await fenced.entries.load_skill(scope, "recipes", "tea")
-                assert await store.messages.version(scope) == 0
+                assert await store.messages.revision(scope) == NOT_THERE
 
     async def test_the_anonymous_users_lease_is_for_no_other_user(self, store: Store) -> None:
         async with store.leases.acquire("s") as lease:

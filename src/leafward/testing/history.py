@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leafward import Message, Session, assistant, tool_result, user
+import pytest
+
+from leafward import Message, MessageNotFound, Session, assistant, tool_result, user
 
 if TYPE_CHECKING:
     from leafward.stores import Store
@@ -60,6 +62,48 @@ class HistoryContract:
 
         assert await session.get_raw_history() == await session.get_history()
         assert await session.get_raw_history(b.id) == [a, b]
+
+    async def test_raw_history_is_read_upwards_a_page_at_a_time(self, store: Store) -> None:
+        session = Session(store, "s")
+        await session.append_messages([user(f"m{n}", id=f"{n}") for n in range(20)])
+        # Three lanes: the pages cross from one to the other.
+        await session.append_messages([user(f"b{n}", id=f"b{n}") for n in range(7)], parent_id="12")
+        await session.append_messages([user(f"c{n}", id=f"c{n}") for n in range(5)], parent_id="b3")
+        await session.delete_messages(["b1", "10"])
+        path = await session.get_raw_history()
+
+        for size in (1, 2, 5, 100):
+            pages = [await session.get_raw_history(limit=size)]
+            while pages[0] and pages[0][0] != path[0]:
+                pages.insert(0, await session.get_raw_history(limit=size, before=pages[0][0].id))
+            assert [len(page) for page in pages[1:]] == [size] * (len(pages) - 1)
+            assert [message for page in pages for message in page] == path
+        assert await session.get_raw_history(limit=3, before=path[0].id) == []
+        assert await session.get_raw_history(before=path[4].id) == path[:4]
+        assert [m.id for m in await session.get_raw_history("15", limit=2, before="12")] == ["9", "11"]
+
+    async def test_a_raw_page_has_the_stored_messages_under_a_summary(self, store: Store) -> None:
+        session = Session(store, "s")
+        stored = await session.append_messages([user(f"m{n}", id=f"{n}") for n in range(8)])
+        await session.add_compaction("what was said", "1", "5")
+
+        assert await session.get_raw_history(limit=4) == stored[4:]
+        assert await session.get_raw_history(limit=4, before="4") == stored[:4]
+
+    async def test_a_raw_page_above_a_message_of_another_branch_is_refused(self, store: Store) -> None:
+        session = Session(store, "s")
+        await session.append_messages([user(name, id=name) for name in ("a", "b", "c")])
+        await session.append_message(user("d", id="d"), parent_id="a")
+
+        for leaf_id, before in ((None, "c"), ("b", "c"), ("c", "d")):
+            with pytest.raises(ValueError, match=f"'{before}' is not on the path to"):
+                await session.get_raw_history(leaf_id, limit=1, before=before)
+        for leaf_id, before in ((None, "nowhere"), ("nowhere", "a"), (None, ""), (None, "compaction_1")):
+            with pytest.raises(MessageNotFound):
+                await session.get_raw_history(leaf_id, limit=1, before=before)
+        with pytest.raises(MessageNotFound):
+            await Session(store, "empty").get_raw_history(limit=1, before="a")
+        assert await Session(store, "empty").get_raw_history(limit=1) == []
 
     async def test_recent_history_of_an_empty_session_is_empty(self, store: Store) -> None:
         recent = await Session(store, "s").get_recent_history(max_messages=3)

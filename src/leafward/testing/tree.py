@@ -7,29 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leafward import Message, MessageNotFound, Session, assistant, user
+from leafward import MessageNotFound, Session, user
 from leafward.testing.history import HistoryContract
+from leafward.testing.tips import TipContract, grow_family, leaf_id
 
 if TYPE_CHECKING:
     from leafward.stores import Store
-
-
-async def _family(session: Session) -> dict[str, Message]:
-    """Store a small tree and return its messages by id.
-
-    root ── a ── b ── c
-            │    └─── d
-            └─── e ── f        (the leaf)
-    """
-    await session.append_messages([user(name, id=name) for name in ("root", "a", "b", "c")])
-    await session.append_message(assistant("d", id="d"), parent_id="b")
-    await session.append_messages([assistant("e", id="e"), user("f", id="f")], parent_id="a")
-    return {node.id: message for node in await session.get_tree() if (message := await session.get_message(node.id))}
-
-
-async def _leaf_id(session: Session) -> str | None:
-    leaf = await session.get_latest_leaf()
-    return leaf.id if leaf else None
 
 
 class _Branches:
@@ -53,7 +36,7 @@ class _Branches:
 
     async def test_each_branch_is_read_by_its_leaf(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
 
         paths = {leaf: [m.id for m in await session.get_history(leaf)] for leaf in ("root", "c", "d", "f")}
 
@@ -91,7 +74,7 @@ class _Branches:
 
     async def test_parents_are_the_messages_appended_to(self, store: Store) -> None:
         session = Session(store, "s")
-        family = await _family(session)
+        family = await grow_family(session)
 
         parents = {name: await session.get_parent(name) for name in family}
 
@@ -100,7 +83,7 @@ class _Branches:
 
     async def test_leaves_are_the_messages_without_children(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         assert [m.id for m in await session.get_leaves()] == ["c", "d", "f"]
 
         await session.delete_messages(["c", "d"])
@@ -109,7 +92,7 @@ class _Branches:
 
     async def test_unknown_ids_raise_except_in_get_message(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         await session.delete_messages(["d"])
         version = await session.get_version()
 
@@ -132,11 +115,11 @@ class _Branches:
                     [m async for m in session.iter_history(unknown, newest_first=newest_first)]
 
         assert await session.get_version() == version
-        assert await _leaf_id(session) == "f"
+        assert await leaf_id(session) == "f"
 
     async def test_children_of_a_deleted_message_attach_to_its_nearest_surviving_ancestor(self, store: Store) -> None:
         session = Session(store, "s")
-        family = await _family(session)
+        family = await grow_family(session)
 
         await session.delete_messages(["b", "a"])
 
@@ -147,7 +130,7 @@ class _Branches:
 
     async def test_children_of_a_deleted_root_become_roots(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
 
         await session.delete_messages(["root", "a"])
 
@@ -171,7 +154,7 @@ class _Branches:
 
     async def test_tree_lists_parents_before_children_and_names_them(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         await session.append_message(user("another", id="root 2"), parent_id=None)
         await session.checkout("b")
         await session.label("e", "the other way")
@@ -219,19 +202,19 @@ class _Leaf:
 
     async def test_every_append_that_inserts_moves_the_leaf(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
-        assert await _leaf_id(session) == "f"
+        await grow_family(session)
+        assert await leaf_id(session) == "f"
 
         await session.append_message(user("g", id="g"), parent_id="root")
-        assert await _leaf_id(session) == "g"
+        assert await leaf_id(session) == "g"
         await session.append_message(user("h", id="h"), parent_id=None)
-        assert await _leaf_id(session) == "h"
+        assert await leaf_id(session) == "h"
         await session.upsert_message(user("i", id="i"), parent_id="c")
-        assert await _leaf_id(session) == "i"
+        assert await leaf_id(session) == "i"
 
     async def test_what_inserts_nothing_leaves_the_leaf(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         await session.checkout("b")
 
         await session.update_message(user("new words", id="f"))
@@ -241,11 +224,11 @@ class _Leaf:
         await session.label("f", "end")
         await session.delete_messages(["f", "nowhere"])
 
-        assert await _leaf_id(session) == "b"
+        assert await leaf_id(session) == "b"
 
     async def test_checkout_goes_on_from_any_message(self, store: Store) -> None:
         session = Session(store, "s")
-        family = await _family(session)
+        family = await grow_family(session)
 
         await session.checkout("b")
 
@@ -258,7 +241,7 @@ class _Leaf:
 
     async def test_checkout_of_none_stands_before_the_first_message(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
 
         await session.checkout(None)
 
@@ -272,12 +255,12 @@ class _Leaf:
 
     async def test_a_deleted_leaf_becomes_its_nearest_surviving_ancestor(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
 
         await session.delete_messages(["f"])
-        assert await _leaf_id(session) == "e"
+        assert await leaf_id(session) == "e"
         await session.delete_messages(["a", "e"])
-        assert await _leaf_id(session) == "root"
+        assert await leaf_id(session) == "root"
         await session.delete_messages(["root"])
         assert await session.get_latest_leaf() is None
         assert await session.get_history() == []
@@ -287,18 +270,18 @@ class _Leaf:
 
     async def test_a_deleted_checkout_becomes_its_nearest_surviving_ancestor(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         await session.checkout("b")
 
         await session.delete_messages(["b"])
 
-        assert await _leaf_id(session) == "a"
+        assert await leaf_id(session) == "a"
         await session.append_message(user("next", id="next"))
         assert [m.id for m in await session.get_branches("a")] == ["c", "d", "e", "next"]
 
     async def test_two_handles_share_one_leaf(self, store: Store) -> None:
         one, two = Session(store, "s"), Session(store, "s")
-        await _family(one)
+        await grow_family(one)
 
         await two.checkout("c")
         await one.append_message(user("g", id="g"))
@@ -311,7 +294,7 @@ class _Labels:
 
     async def test_a_label_names_a_message_until_it_is_cleared(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
 
         await session.label("b", "before the change")
         await session.label("e", "同じ名前 🦊 e\u0301 '\"")
@@ -329,7 +312,7 @@ class _Labels:
 
     async def test_a_label_goes_with_its_message(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         await session.label("b", "gone soon")
         await session.label("c", "stays")
 
@@ -340,7 +323,7 @@ class _Labels:
 
     async def test_an_update_keeps_the_label(self, store: Store) -> None:
         session = Session(store, "s")
-        await _family(session)
+        await grow_family(session)
         await session.label("b", "kept")
 
         await session.update_message(user("new words", id="b"))
@@ -349,7 +332,7 @@ class _Labels:
 
 
 @pytest.mark.asyncio
-class TreeContract(_Branches, _Leaf, _Labels, HistoryContract):
+class TreeContract(_Branches, _Leaf, _Labels, TipContract, HistoryContract):
     """A session is a tree with one stored leaf, read by paths of any length.
 
     Subclasses define an async `store` fixture that yields an empty, open store.

@@ -106,6 +106,9 @@ class Following:
         crc = short.crc if short is not None and reading.damage else reading.crc
         position = Position(stamp, crc, reading.line, self._told(key, reading, lost))
         self._database.run(connection, positions.put(key, position))
+        if known is None and _has_header(reading):
+            incarnation = read_header(reading.batches[0].entries[0]).incarnation
+            self._database.run(connection, positions.put_incarnation(key, incarnation))
         self._redo(connection, key, reading.batches, known)
         return position
 
@@ -120,7 +123,7 @@ class Following:
 
     def _check_owner(self, key: Key, reading: Reading) -> None:
         """Raise when a file holds another session than its name says."""
-        if not reading.batches or (reading.damage and reading.damage[0].line == 1):
+        if not _has_header(reading):
             return
         entry = reading.batches[0].entries[0]
         told = read_header(entry)
@@ -231,10 +234,10 @@ class Following:
         scope = Scope(owner, text.session_id)
         position = self.follow(connection, scope)
         # A session without a journal was deleted since.
-        if position is not None and not position.damage:
-            version = self._database.run(connection, reads.version(scope))
-            if version < text.version:
-                self._do(connection, c.Note(scope, text.command.shelf.label), position, text.at)
+        if position is None or position.damage:
+            return
+        if self._database.run(connection, reads.revision(scope)).version < text.version:
+            self._do(connection, c.Note(scope, text.command.shelf.label), position, text.at)
 
     def _redo_end(self, connection: sqlite3.Connection, source: Scope, at: int) -> None:
         position = self.follow(connection, source)
@@ -260,6 +263,11 @@ class Following:
 
 def _texts(owner: Owner, batches: list[Batch]) -> list[SharedText]:
     return shared_commands((entry for batch in batches for entry in batch.entries), owner)
+
+
+def _has_header(reading: Reading) -> bool:
+    """Tell whether what was read from the beginning of a journal has its first line."""
+    return bool(reading.batches) and not (reading.damage and reading.damage[0].line == 1)
 
 
 def _has_reached(reading: Reading, known: Position) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from leafward.core.errors import CorruptStore, DirectoryRemoved, StoreError
 from leafward.stores.files import names, positions
 from leafward.stores.files.folder import Folder
+from leafward.stores.sql import statements
 from leafward.stores.sql.schema import GET_META, SET_META
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.lock import WriterLock
@@ -61,7 +62,8 @@ class DirectoryLock(WriterLock):
 
 def index_of(folder: Folder) -> Database:
     """Return the index of a directory; it need not survive a power cut, for it is made from the journals."""
-    return Database(folder.shown((names.INDEX,)), "process", "leafward_")
+    instead = {statements.GET_REVISION: positions.GET_REVISION}
+    return Database(folder.shown((names.INDEX,)), "process", "leafward_", instead=instead)
 
 
 def open_index(database: Database, *, unusable: bool = False) -> sqlite3.Connection:
@@ -103,6 +105,7 @@ def _open(database: Database) -> sqlite3.Connection:
         if found and found[0][0] != VERSION:
             raise _Outdated(f"its positions are of version {found[0][0]!r}, not {VERSION!r}")
         connection.execute(database.render(positions.CREATE))
+        connection.execute(database.render(positions.CREATE_INCARNATIONS))
         connection.execute(database.render(SET_META), (FORMAT, VERSION))
         connection.execute("COMMIT")
     except BaseException:

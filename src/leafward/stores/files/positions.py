@@ -1,4 +1,4 @@
-"""How far the index has come in each journal, as operations on a table beside the others."""
+"""How far the index has come in each journal, and which journal that is, as operations on tables beside the others."""
 
 from __future__ import annotations
 
@@ -33,6 +33,25 @@ DROP = "DELETE FROM {p}journal WHERE agent_id = ? AND user_id = ? AND session_id
 LIST = """
     SELECT session_id, size, inode, changed, crc, line, damage FROM {p}journal
     WHERE agent_id = ? AND user_id = ? AND session_id <> ''"""
+CREATE_INCARNATIONS = """
+    CREATE TABLE IF NOT EXISTS {p}incarnation (
+        agent_id TEXT NOT NULL,
+        user_id TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        incarnation TEXT NOT NULL,
+        PRIMARY KEY (agent_id, user_id, session_id)
+    ) WITHOUT ROWID"""
+SET_INCARNATION = """
+    INSERT OR REPLACE INTO {p}incarnation (agent_id, user_id, session_id, incarnation) VALUES (?, ?, ?, ?)"""
+DROP_INCARNATION = "DELETE FROM {p}incarnation WHERE agent_id = ? AND user_id = ? AND session_id = ?"
+# A session has another number in an index that was made anew, but the same journal. One that the index had before it
+# knew of incarnations goes by its number.
+GET_REVISION = """
+    SELECT coalesce(i.incarnation, s.session_no), s.version
+    FROM {p}owner o JOIN {p}session s ON s.owner_no = o.owner_no
+        LEFT JOIN {p}incarnation i
+            ON i.agent_id = o.agent_id AND i.user_id = o.user_id AND i.session_id = s.session_id
+    WHERE o.agent_id = ? AND o.user_id = ? AND s.session_id = ?"""
 LIST_DAMAGED = "SELECT damage FROM {p}journal WHERE damage <> '[]' ORDER BY agent_id, user_id, session_id"
 
 Key = Scope | Owner
@@ -76,8 +95,14 @@ def put(key: Key, position: Position) -> Operation[None]:
     yield SET, (*ids_of(key), *position.stamp, position.crc, position.line, encode_text(position.damage))
 
 
+def put_incarnation(key: Key, incarnation: str) -> Operation[None]:
+    """Note which journal of that name it is, as its first line says."""
+    yield SET_INCARNATION, (*ids_of(key), incarnation)
+
+
 def drop(key: Key) -> Operation[None]:
     yield DROP, ids_of(key)
+    yield DROP_INCARNATION, ids_of(key)
 
 
 def of_owner(owner: Owner) -> Operation[dict[str, Position]]:

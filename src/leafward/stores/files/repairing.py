@@ -17,6 +17,7 @@ from leafward.stores.files.writing import named
 from leafward.stores.journal.entry import Entry, SharedHeader
 from leafward.stores.journal.lines import Reading, encode, read
 from leafward.stores.journal.records import header, record, shared_header
+from leafward.stores.journal.replaying import read_header
 from leafward.stores.sql import registry
 from leafward.stores.sql.commands import Command
 from leafward.stores.sqlite.connection import Database
@@ -62,6 +63,7 @@ class Repairing:
             written, crc = encode(entries, 0)
             new = Position(self._following.replace(key, written), crc, len(entries) + 1, [])
             self._database.run(self._connection, positions.put(key, new))
+            self._database.run(self._connection, positions.put_incarnation(key, read_header(first[0]).incarnation))
         lost = [*position.damage]
         if reading.torn is not None:
             lost.append(f"{self._folder.shown(parts)}: the bytes from {reading.torn} on are no whole write")

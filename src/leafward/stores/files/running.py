@@ -206,7 +206,7 @@ class FileRunner(SqliteRunner):
             # and a new session's journal must be there: one without was deleted.
             self._journals.add(scope, position, [])
             self._journals.write()
-            version = self._database.run(connection, reads.version(scope))
+            version = self._database.run(connection, reads.revision(scope)).version
             shared = self._database.run(connection, positions.get(scope.owner))
             _refuse_damaged(shared, scope)
             self._journals.add(scope.owner, shared, record_shared(does, result, at, version))

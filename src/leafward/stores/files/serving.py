@@ -11,7 +11,7 @@ from leafward.core.errors import CorruptStore, DirectoryRemoved, OutcomeUnknown,
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
-from leafward.stores.contracts import SearchFilter
+from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.opening import DirectoryLock, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
@@ -132,13 +132,13 @@ class Serving:
     async def search(self, where: Scope | Owner, query: Query, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._run(lambda runner: runner.search(where, query, only, limit))
 
-    async def wait(self, scope: Scope, version: int) -> None:
+    async def wait(self, scope: Scope, revision: Revision) -> None:
         async with self.signals.listening(scope) as changed:
             while True:
                 engine = self.engine
                 async with engine.runner.watching():
                     while self.engine is engine:
-                        if await self.read(scope, lambda: reads.version(scope)) != version:
+                        if await self.read(scope, lambda: reads.revision(scope)) != revision:
                             return
                         await changed.wait()
                         changed.clear()

@@ -20,6 +20,7 @@ from leafward.stores.files.positions import NOWHERE, Key, Position, parts_of
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.lines import encode
 from leafward.stores.journal.records import header, shared_header
+from leafward.stores.journal.replaying import read_header
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.writer import Transaction
 
@@ -55,6 +56,8 @@ class Journals(Transaction):
         """How many of the lines are in their journals."""
         self._ahead: dict[Key, _Lines] = {}
         """The last lines of each journal that this transaction adds to."""
+        self._begun: dict[Key, str] = {}
+        """The incarnations of journals that this transaction begins."""
         self.seen: dict[Key, Position | None] = {}
         """Where journals stood that the index was found to hold; nobody else writes during the transaction."""
         self._stamps: dict[Key, Stamp] = {}
@@ -74,6 +77,7 @@ class Journals(Transaction):
         start, crc, line = (at.stamp.size, at.crc, at.line) if ahead is None else _end(ahead)
         if start == 0:
             first = shared_header(key, now_micros()) if isinstance(key, Owner) else header(key, now_micros())
+            self._begun[key] = read_header(first[0]).incarnation
             entries = [*first, *entries]
         data, crc = encode(entries, crc)
         lines = _Lines(key, start, data, crc, line + len(entries))
@@ -196,7 +200,7 @@ class Journals(Transaction):
         # What comes next begins a new journal.
         self._lines = [lines for lines in self._lines if lines.key != key]
         self._written = len(self._lines)
-        for known in (self._ahead, self._stamps, self.seen):
+        for known in (self._ahead, self._begun, self._stamps, self.seen):
             known.pop(key, None)
 
     def _all_beside(self, parts: Parts) -> list[Parts]:
@@ -224,6 +228,8 @@ class Journals(Transaction):
         for key, lines in self._ahead.items():
             position = Position(self._stamps[key], lines.crc, lines.line, [])
             self._database.run(connection, positions.put(key, position))
+            if key in self._begun:
+                self._database.run(connection, positions.put_incarnation(key, self._begun[key]))
         connection.execute("COMMIT")
         unwanted = self._unwanted
         self._forget()
@@ -241,7 +247,7 @@ class Journals(Transaction):
                 raise OutcomeUnknown(self._folder.path) from error
 
     def _forget(self) -> None:
-        self._lines, self._written, self._ahead, self._stamps = [], 0, {}, {}
+        self._lines, self._written, self._ahead, self._begun, self._stamps = [], 0, {}, {}, {}
         self._undo, self._unwanted, self._spoilt, self.seen = [], [], False, {}
 
 

@@ -176,7 +176,7 @@ def _(command: commands.Clear, result: Any) -> Payload:
 
 @_payload.register
 def _(command: commands.Checkout, result: Any) -> Payload:
-    return kinds.CheckedOut(message=command.message_id)
+    return kinds.CheckedOut(message=result)
 
 
 @_payload.register

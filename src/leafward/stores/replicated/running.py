@@ -14,7 +14,7 @@ from leafward.core.ids import Owner, Scope
 from leafward.core.query import Finder, Query
 from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
 from leafward.core.times import to_micros
-from leafward.stores.contracts import SearchFilter
+from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.finishing import to_its_end
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
@@ -101,10 +101,10 @@ class ReplicatedRunner:
         newest_first = merge(*found, key=lambda one: (-to_micros(one.created_at), one.id, one.session_id))
         return await asyncio.to_thread(rank, query, newest_first, limit=limit)
 
-    async def wait(self, scope: Scope, version: int) -> None:
+    async def wait(self, scope: Scope, revision: Revision) -> None:
         self._guard.check()
         async with self._watcher.listening(scope) as changed:
-            while await self.read(scope, lambda: reads.version(scope)) == version:
+            while await self.read(scope, lambda: reads.revision(scope)) == revision:
                 await changed.wait()
                 changed.clear()
 

@@ -94,10 +94,10 @@ class Tables:
             raise
 
     def seed(self, incarnation: str) -> None:
-        """Have trees and lanes numbered as no other incarnation of the session has them, but the same everywhere."""
+        """Have session, trees and lanes numbered as in no other incarnation of the session, but the same everywhere."""
         # A place has 31 bits for the number of its lane; half of them are left to count on.
         chance = zlib.crc32(incarnation.encode())
-        for table, number in (("tree", chance << 20), ("lane", chance >> 2)):
+        for table, number in (("session", chance << 20), ("tree", chance << 20), ("lane", chance >> 2)):
             self._connection.execute(SEED, (table, number))
 
     # What the journals say.

@@ -262,7 +262,7 @@ def _try(replica: Replica, command: Command[Any], at: int | None = None) -> Atte
         tables.tidy()
     writes = [_written(replica, header, records.record(command, result, at, neighbour))]
     if len(checks) > 1:
-        version = tables.run(reads.version(replica.scope))
+        version = tables.run(reads.revision(replica.scope)).version
         writes.append(_shared(replica, records.record_shared(command, result, at, version), at))
     return Attempt(writes, result)
 

@@ -17,7 +17,7 @@ from leafward.core.parent import LATEST_LEAF
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.times import now_micros
-from leafward.stores.contracts import Appended, SearchFilter
+from leafward.stores.contracts import Appended, Revision, SearchFilter
 from leafward.stores.gate import Gate
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
@@ -292,9 +292,9 @@ class ServerRunner:
             self._indexer.wrote(Scope(owner, session_id), messages)
         return await asyncio.to_thread(searching.rank_rows, query, found.rows, limit)
 
-    async def wait(self, scope: Scope, version: int) -> None:
+    async def wait(self, scope: Scope, revision: Revision) -> None:
         async with self._signals.listening(scope) as changed, self._watched():
-            while await self.look(lambda: reads.version(scope)) == version:
+            while await self.look(lambda: reads.revision(scope)) == revision:
                 await changed.wait()
                 changed.clear()
 
@@ -392,11 +392,11 @@ class ServerRunner:
                 self._watcher = None
 
     async def _watch(self) -> None:
-        seen: dict[Scope, int] = {}
+        seen: dict[Scope, Revision] = {}
         while True:
             await asyncio.sleep(POLL_S)
             try:
-                found = await self.look(lambda: _versions(self._signals.awaited()))
+                found = await self.look(lambda: _revisions(self._signals.awaited()))
             except LeafwardError:
                 # Those who wait read for themselves, and are told.
                 self._signals.notify_all()
@@ -416,8 +416,8 @@ def _below_the_leaf(command: object) -> Append | None:
     return command if isinstance(command, Append) and command.parent is LATEST_LEAF and command.drafts else None
 
 
-def _versions(scopes: list[Scope]) -> Operation[dict[Scope, int]]:
-    found: dict[Scope, int] = {}
+def _revisions(scopes: list[Scope]) -> Operation[dict[Scope, Revision]]:
+    found: dict[Scope, Revision] = {}
     for scope in scopes:
-        found[scope] = yield from reads.version(scope)
+        found[scope] = yield from reads.revision(scope)
     return found

@@ -124,9 +124,10 @@ class Clear(_Small):
 class Checkout(_Small):
     scope: Scope
     message_id: str | None
+    tip: bool = False
 
-    def operation(self, indexing: Indexing) -> Operation[None]:
-        return writes.checkout(self.scope, self.message_id)
+    def operation(self, indexing: Indexing) -> Operation[str | None]:
+        return writes.checkout(self.scope, self.message_id, tip=self.tip)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from leafward.core.skills import Reclaimed
 from leafward.core.tree import Outline
 from leafward.stores.contracts import (
     Appended,
-    ChangeRecord,
+    Changes,
     Cursor,
     NewOverlay,
     PathPage,
+    Revision,
     SearchFilter,
     Unchanged,
     View,
@@ -57,8 +58,8 @@ class SqlMessages:
     async def clear(self, scope: Scope) -> None:
         await self._runner.write(commands.Clear(scope), self._fence)
 
-    async def checkout(self, scope: Scope, message_id: str | None) -> None:
-        await self._runner.write(commands.Checkout(scope, message_id), self._fence)
+    async def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
+        await self._runner.write(commands.Checkout(scope, message_id, tip), self._fence)
 
     async def label(self, scope: Scope, message_id: str, name: str | None) -> None:
         await self._runner.write(commands.Label(scope, message_id, name), self._fence)
@@ -83,8 +84,8 @@ class SqlMessages:
     async def weigh(self, scope: Scope) -> Weight:
         return await self._runner.read(scope, lambda: overlays.weigh(scope))
 
-    async def version(self, scope: Scope) -> int:
-        return await self._runner.read(scope, lambda: reads.version(scope))
+    async def revision(self, scope: Scope) -> Revision:
+        return await self._runner.read(scope, lambda: reads.revision(scope))
 
     async def get(self, scope: Scope, message_id: str) -> Message | None:
         return await self._runner.read(scope, lambda: reads.get(scope, message_id))
@@ -101,11 +102,19 @@ class SqlMessages:
     async def leaves(self, scope: Scope) -> list[Message]:
         return await self._runner.read(scope, lambda: reads.leaves(scope))
 
+    async def tip(self, scope: Scope, message_id: str) -> Message:
+        return await self._runner.read(scope, lambda: reads.tip(scope, message_id))
+
     async def path(self, scope: Scope, leaf_id: str | None, *, raw: bool = False) -> list[Message]:
         return await self._runner.read(scope, lambda: reads.path(scope, leaf_id, raw))
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
         return await self._runner.read(scope, lambda: reads.view(scope, leaf_id))
+
+    async def raw_page(
+        self, scope: Scope, leaf_id: str | None, *, before: str | None, limit: int | None
+    ) -> list[Message]:
+        return await self._runner.read(scope, lambda: reads.raw_page(scope, leaf_id, before, limit))
 
     async def path_page(
         self,
@@ -130,8 +139,8 @@ class SqlMessages:
     async def search(self, where: Scope | Owner, query: Query, *, only: SearchFilter, limit: int) -> list[SearchResult]:
         return await self._runner.search(where, query, only, limit)
 
-    async def changes(self, scope: Scope, since: int) -> list[ChangeRecord]:
-        return await self._runner.read(scope, lambda: reads.changes(scope, since))
+    async def changes(self, scope: Scope, since: int, *, messages: bool = False) -> Changes:
+        return await self._runner.read(scope, lambda: reads.changes(scope, since, messages))
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        await self._runner.wait(scope, version)
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        await self._runner.wait(scope, revision)

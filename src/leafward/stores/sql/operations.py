@@ -6,13 +6,13 @@ in one hop to its thread; a server's driver awaits between the steps. Either way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Owner, Scope
 from leafward.core.json import encode_text
-from leafward.core.lanes import First, Forks, Lanes, Last, Origin, Question, Roots, Walk
+from leafward.core.lanes import First, Forks, Lanes, Last, Newest, Origin, Question, Roots, Walk
 from leafward.core.times import now_micros
 from leafward.stores.contracts import ChangeKind
 from leafward.stores.sql import statements as sql
@@ -115,6 +115,18 @@ def find_place(session: SessionRow, message_id: str) -> Operation[int]:
     return rows[0][0]
 
 
+def find_messages(session: SessionRow, message_ids: Iterable[str]) -> Operation[dict[str, Any]]:
+    """Return `(place, id, role, created_at, body)` of messages by their ids; unknown ones are left out."""
+    ids = list(dict.fromkeys(message_ids))
+    found: dict[str, Any] = {}
+    for start in range(0, len(ids), sql.AT_ONCE):
+        group = ids[start : start + sql.AT_ONCE]
+        # The last one fills up a group that is short: the statement is the same for all.
+        group += group[-1:] * (sql.AT_ONCE - len(group))
+        found |= {row[1]: row for row in (yield sql.FIND_MESSAGES, (session.tree_no, *group))}
+    return found
+
+
 def walk(session: SessionRow, steps: Walk[T]) -> Operation[T]:
     """Run a walk over the tree with one statement for each question."""
     try:
@@ -139,7 +151,9 @@ def _ask(tree_no: int, question: Question) -> tuple[Statement, Callable[[list[An
         case Roots():
             return (sql.LIST_ROOT_LANES, (tree_no,)), _column
         case Lanes():
-            return (sql.LIST_LANES, (tree_no,)), _column
+            return (sql.LIST_LANES, (tree_no,)), dict
+        case Newest(low, high):
+            return (sql.NEWEST_APPENDS, (low, high, 1)), _version_and_place
 
 
 def single(rows: list[Any]) -> Any:
@@ -149,6 +163,10 @@ def single(rows: list[Any]) -> Any:
 
 def _column(rows: list[Any]) -> list[Any]:
     return [row[0] for row in rows]
+
+
+def _version_and_place(rows: list[Any]) -> tuple[int, int] | None:
+    return (rows[0][1], rows[0][0]) if rows else None
 
 
 def find_or_create(scope: Scope) -> Operation[SessionRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -14,19 +14,28 @@ from leafward.core.message import Message
 from leafward.core.overlays import Segment, segments, summary_message
 from leafward.core.skills import with_notices
 from leafward.core.tree import Branch, Outline
-from leafward.stores.contracts import ChangeRecord, Cursor, PathPage, View
+from leafward.stores.contracts import NOT_THERE, ChangeRecord, Changes, Cursor, PathPage, Revision, View, not_above
 from leafward.stores.sql import statements as sql
-from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, scope_ids, walk
+from leafward.stores.sql.operations import (
+    Operation,
+    SessionRow,
+    find_messages,
+    find_place,
+    find_session,
+    scope_ids,
+    walk,
+)
 from leafward.stores.sql.overlays import outermost, path_segments
 
 _CHANGES_AT_ONCE = 64
+_MESSAGES_AT_ONCE = 256
 _ALL = 1 << 62
 """More messages than any store has."""
 
 
-def version(scope: Scope) -> Operation[int]:
-    rows = yield sql.GET_VERSION, scope_ids(scope)
-    return rows[0][0] if rows else 0
+def revision(scope: Scope) -> Operation[Revision]:
+    rows = yield sql.GET_REVISION, scope_ids(scope)
+    return Revision(str(rows[0][0]), rows[0][1]) if rows else NOT_THERE
 
 
 def get(scope: Scope, message_id: str) -> Operation[Message | None]:
@@ -60,6 +69,14 @@ def children(scope: Scope, message_id: str | None) -> Operation[list[Message]]:
 def leaves(scope: Scope) -> Operation[list[Message]]:
     session = yield from find_session(scope)
     return [] if session is None else (yield from _in_order((yield from walk(session, lanes.leaves()))))
+
+
+def tip(scope: Scope, message_id: str) -> Operation[Message]:
+    session = yield from _known_session(scope, message_id)
+    place = yield from find_place(session, message_id)
+    found = yield from _message_at((yield from walk(session, lanes.tip(place))))
+    assert found is not None
+    return found
 
 
 def path(scope: Scope, leaf_id: str | None, raw: bool) -> Operation[list[Message]]:
@@ -99,16 +116,20 @@ class _Visible(NamedTuple):
     size: int
 
 
+_Notices = Mapping[int, Mapping[str, str]]
+"""What is shown in place of tool results, by the place of the message and the id of the call."""
+
+
 def _read_visible(session: SessionRow, end: int | None) -> Operation[list[_Visible]]:
     found = yield from path_segments(session, end)
-    return (yield from _read_segments(session, found, newest_first=False, limit=_ALL))
+    notices = yield from _notices(session)
+    return (yield from _read_segments(found, notices, newest_first=False, limit=_ALL))
 
 
 def _read_segments(
-    session: SessionRow, segments: Iterable[Segment], *, newest_first: bool, limit: int
+    segments: Iterable[Segment], notices: _Notices, *, newest_first: bool, limit: int
 ) -> Operation[list[_Visible]]:
     """Read segments in the order they are given until `limit` is reached; summaries that cross stay together."""
-    notices = yield from _notices(session)
     found: list[_Visible] = []
     for segment in segments:
         if len(found) >= limit:
@@ -138,7 +159,7 @@ def _summaries(segment: Segment, newest_first: bool) -> Operation[list[_Visible]
     return found[::-1] if newest_first else found
 
 
-def _notices(session: SessionRow) -> Operation[dict[int, dict[str, str]]]:
+def _notices(session: SessionRow) -> Operation[_Notices]:
     found: dict[int, dict[str, str]] = {}
     if session.reclaimed:
         for place, call_id, notice in (yield sql.LIST_RECLAIMED, (session.tree_no,)):
@@ -175,12 +196,13 @@ def path_page(
         return PathPage([], [], [], None)
     beyond = cursor.place if cursor else None
     as_of = cursor.version if cursor else session.version
+    notices = yield from _notices(session)
     if newest_first and not session.overlays:
-        rows = yield from _page_up(session, end, beyond, limit)
+        rows = yield from _page_up(session, end if beyond is None else beyond - 1, notices, limit)
     else:
         ordered = (yield from path_segments(session, end, as_of))[:: -1 if newest_first else 1]
         rest = (part for part in (_beyond(one, beyond, newest_first) for one in ordered) if part is not None)
-        rows = yield from _read_segments(session, rest, newest_first=newest_first, limit=limit)
+        rows = yield from _read_segments(rest, notices, newest_first=newest_first, limit=limit)
     return _page(rows, limit, leaf=end, version=as_of)
 
 
@@ -203,16 +225,29 @@ def _beyond(segment: Segment, place: int | None, newest_first: bool) -> Segment 
     return segment._replace(low=max(segment.low, place + 1)) if segment.high > place else None
 
 
-def _page_up(session: SessionRow, end: int, beyond: int | None, limit: int) -> Operation[list[_Visible]]:
+def _page_up(session: SessionRow, place: int | None, notices: _Notices, limit: int) -> Operation[list[_Visible]]:
     # Newest first and without summaries: only the lanes that the page reaches are looked at.
-    place: int | None = end if beyond is None else beyond - 1
     found: list[_Visible] = []
     while place is not None and len(found) < limit:
         lane = lanes.lane_of(place)
         part = [Segment(lanes.before_first(lane), place)]
-        found += yield from _read_segments(session, part, newest_first=True, limit=limit - len(found))
+        found += yield from _read_segments(part, notices, newest_first=True, limit=limit - len(found))
         place = yield from walk(session, lanes.origin(lane))
     return found
+
+
+def raw_page(scope: Scope, leaf_id: str | None, before: str | None, limit: int | None) -> Operation[list[Message]]:
+    session, end = yield from _path_end(scope, leaf_id)
+    if before is not None:
+        session = session or (yield from _known_session(scope, before))
+        place = yield from find_place(session, before)
+        if not (yield from walk(session, lanes.is_on_path(place, end))):
+            raise not_above(before, leaf_id)
+        end = place - 1
+    if session is None:
+        return []
+    rows = yield from _page_up(session, end, {}, _ALL if limit is None else limit)
+    return [row.message for row in reversed(rows)]
 
 
 def outline(scope: Scope) -> Operation[Outline]:
@@ -229,10 +264,16 @@ def labels(scope: Scope) -> Operation[dict[str, str]]:
     return {} if session is None else dict((yield sql.LIST_LABELS, (session.tree_no,)))
 
 
-def changes(scope: Scope, since: int) -> Operation[list[ChangeRecord]]:
+def changes(scope: Scope, since: int, messages: bool = False) -> Operation[Changes]:
     session = yield from find_session(scope)
-    if session is None or session.version <= since:
-        return []
+    if session is None:
+        return Changes(NOT_THERE, [])
+    now = yield from revision(scope)
+    records = [] if now.version <= since else (yield from _records(session, since))
+    return Changes(now, (yield from _with_messages(session, records)) if messages else records)
+
+
+def _records(session: SessionRow, since: int) -> Operation[list[ChangeRecord]]:
     found = {
         seq: ChangeRecord(seq, kind, decode(ids))
         for seq, kind, ids in (yield sql.LIST_CHANGES, (session.session_no, since))
@@ -243,6 +284,24 @@ def changes(scope: Scope, since: int) -> Operation[list[ChangeRecord]]:
     for seq, _, message_id in sorted(appended):
         found.setdefault(seq, ChangeRecord(seq, "append", [])).message_ids.append(message_id)
     return [found[seq] for seq in sorted(found)]
+
+
+def _with_messages(session: SessionRow, records: list[ChangeRecord]) -> Operation[list[ChangeRecord]]:
+    """Return the first records with their messages, and about a page of these."""
+    taken: list[ChangeRecord] = []
+    ids: list[str] = []
+    for one in records:
+        if ids and len(ids) + len(one.message_ids) > _MESSAGES_AT_ONCE:
+            break
+        taken.append(one)
+        # What has the id of a deleted message now is another one.
+        ids += [] if one.kind == "delete" else one.message_ids
+    rows = yield from find_messages(session, ids)
+    found = {message_id: _message(*row[1:]) for message_id, row in rows.items()}
+    return [
+        one if one.kind == "delete" else one._replace(messages=[found[id] for id in one.message_ids if id in found])
+        for one in taken
+    ]
 
 
 def _appended(lane: int, since: int) -> Operation[list[tuple[int, int, str]]]:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
-from leafward.stores.contracts import SearchFilter
+from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.leases import Fence
 from leafward.stores.registry import ErasureReport
 from leafward.stores.sql.commands import Command
@@ -38,8 +38,8 @@ class Runner(Protocol):
         """Return the best matches in one snapshot."""
         ...
 
-    async def wait(self, scope: Scope, version: int) -> None:
-        """Return once the session is at another version."""
+    async def wait(self, scope: Scope, revision: Revision) -> None:
+        """Return once the session is at another revision."""
         ...
 
     async def is_shared(self, scope: Scope) -> bool:

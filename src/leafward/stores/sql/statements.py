@@ -9,8 +9,8 @@ GET_SESSION = """
     FROM {p}session s
     WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?"""
 
-GET_VERSION = """
-    SELECT s.version FROM {p}session s
+GET_REVISION = """
+    SELECT s.session_no, s.version FROM {p}session s
     WHERE s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?"""
 
 GET_OWNER = "SELECT owner_no FROM {p}owner WHERE agent_id = ? AND user_id = ?"
@@ -397,5 +397,5 @@ MARK_REMOVED = "UPDATE {p}lane SET removed = ? WHERE lane_no = ?"
 LIST_ALL = """
     SELECT place, seq, id, role, created_at, CAST(body AS BLOB), tokens FROM {p}message WHERE tree_no = ?"""
 
-ENOUGH_ALONE = frozenset({GET_VERSION, FIND_IN_SESSION, GET_LEAF, READ_TRUNK, PAGE_TRUNK_UP})
+ENOUGH_ALONE = frozenset({GET_REVISION, FIND_IN_SESSION, GET_LEAF, READ_TRUNK, PAGE_TRUNK_UP})
 """Statements that tell all that is asked for, or nearly always do."""

@@ -21,6 +21,7 @@ from leafward.stores.sql.operations import (
     Operation,
     SessionRow,
     create_session,
+    find_messages,
     find_place,
     find_session,
     now,
@@ -119,11 +120,8 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
     session = yield from find_session(scope)
     if session is None:
         return 0
-    found: list[Any] = []
-    for ids in _groups(list(dict.fromkeys(message_ids))):
-        found += yield sql.FIND_MESSAGES, (session.tree_no, *ids)
+    rows = yield from find_messages(session, message_ids)
     # In the order in which they were asked for.
-    rows = {row[1]: row for row in found}
     gone = {message_id: rows[message_id][0] for message_id in dict.fromkeys(message_ids) if message_id in rows}
     if gone:
         places = Many((place,) for place in gone.values())
@@ -137,12 +135,6 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
         leaf = yield from walk(session, lanes.nearest(session.leaf))
         yield from record(session._replace(leaf=leaf, window=None), "delete", list(gone))
     return len(gone)
-
-
-def _groups(ids: list[str]) -> list[list[str]]:
-    """Cut ids into groups of one size, the last filled up by its last one."""
-    groups = [ids[start : start + sql.AT_ONCE] for start in range(0, len(ids), sql.AT_ONCE)]
-    return [group + group[-1:] * (sql.AT_ONCE - len(group)) for group in groups]
 
 
 def clear(scope: Scope) -> Operation[None]:
@@ -162,17 +154,22 @@ def clear(scope: Scope) -> Operation[None]:
         yield from record(session._replace(leaf=None, window=0), "clear", [])
 
 
-def checkout(scope: Scope, message_id: str | None) -> Operation[None]:
+def checkout(scope: Scope, message_id: str | None, *, tip: bool = False) -> Operation[str | None]:
+    """Move the leaf and return the id of the message it is at."""
     session = yield from find_session(scope)
     if session is None:
         if message_id is not None:
             raise MessageNotFound(message_id)
-        return
+        return None
     place = None if message_id is None else (yield from find_place(session, message_id))
+    if tip:
+        place = yield from walk(session, lanes.tip(place))
+        message_id = None if place is None else single((yield sql.GET_ID, (place,)))
     if place != session.leaf:
         window = 0 if place is None else None
         moved = session._replace(leaf=place, window=window)
         yield from record(moved, "checkout", [] if message_id is None else [message_id])
+    return message_id
 
 
 def label(scope: Scope, message_id: str, name: str | None) -> Operation[None]:

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -46,12 +46,14 @@ class FileReplaced(StoreError):
 class Database:
     """Opens connections to one file with the settings our promises rest on."""
 
-    def __init__(self, path: str, durability: str, prefix: str) -> None:
+    def __init__(self, path: str, durability: str, prefix: str, *, instead: Mapping[str, str] | None = None) -> None:
         if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
         self.path = path
         self.durability = durability
         self._prefix = prefix
+        self._instead = instead or {}
+        """Statements that take the place of others on this file."""
         self._rendered: dict[str, str] = {}
         self._file: tuple[int, int] | None = None
 
@@ -106,7 +108,7 @@ class Database:
         try:
             return self._rendered[statement]
         except KeyError:
-            return self._rendered.setdefault(statement, spell(statement, self._prefix))
+            return self._rendered.setdefault(statement, spell(self._instead.get(statement, statement), self._prefix))
 
     def run(self, connection: sqlite3.Connection, operation: Operation[T], at: int | None = None) -> T:
         """Run an operation to its end on this connection, now or as if at the time `at`."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
-from leafward.stores.contracts import SearchFilter
+from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
@@ -77,9 +77,9 @@ class SqliteRunner:
             self._writer.report_damage()
         return found
 
-    async def wait(self, scope: Scope, version: int) -> None:
+    async def wait(self, scope: Scope, revision: Revision) -> None:
         async with self._signals.listening(scope) as changed, self._watcher.watching():
-            while await self.read(scope, lambda: reads.version(scope)) == version:
+            while await self.read(scope, lambda: reads.revision(scope)) == revision:
                 await changed.wait()
                 changed.clear()
 

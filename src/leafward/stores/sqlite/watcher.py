@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from leafward.core.errors import StoreError
 from leafward.core.ids import Scope
+from leafward.stores.contracts import Revision
 from leafward.stores.signals import Signals
 from leafward.stores.sql import reads
 from leafward.stores.sqlite.connection import Database
@@ -20,11 +21,11 @@ POLL_S = 0.05
 
 
 class Look(NamedTuple):
-    """What one look found: SQLite's count of commits, and if it had moved, the versions of awaited sessions."""
+    """What one look found: SQLite's count of commits, and if it had moved, the revisions of awaited sessions."""
 
     connection: sqlite3.Connection
     commits: int
-    versions: dict[Scope, int] | None
+    revisions: dict[Scope, Revision] | None
 
 
 class Watcher:
@@ -53,7 +54,7 @@ class Watcher:
 
     async def _watch(self) -> None:
         commits: dict[sqlite3.Connection, int] = {}
-        versions: dict[Scope, int] = {}
+        revisions: dict[Scope, Revision] = {}
         while True:
             await asyncio.sleep(POLL_S)
             try:
@@ -63,11 +64,11 @@ class Watcher:
                 self._signals.notify_all()
                 continue
             commits[look.connection] = look.commits
-            if look.versions is not None:
-                for scope in look.versions:
-                    if look.versions[scope] != versions.get(scope):
+            if look.revisions is not None:
+                for scope in look.revisions:
+                    if look.revisions[scope] != revisions.get(scope):
                         self._signals.notify(scope)
-                versions = look.versions
+                revisions = look.revisions
 
     def _look(self, commits: dict[sqlite3.Connection, int], connection: sqlite3.Connection) -> Look:
         # SQLite's number means something only beside an earlier one of the same connection.
@@ -76,5 +77,5 @@ class Watcher:
             return Look(connection, count, None)
         awaited = self._signals.awaited()
         return Look(
-            connection, count, {scope: self._database.run(connection, reads.version(scope)) for scope in awaited}
+            connection, count, {scope: self._database.run(connection, reads.revision(scope)) for scope in awaited}
         )
