@@ -19,6 +19,7 @@ import pytest
 
 from leafward import Session, open_store, user
 from leafward.cli import main
+from leafward.cli.demo import STEPS
 from leafward.stores.sqlite import SqliteStore
 from tools.doc_steps import Step, UnexplainedSkip, steps_of
 
@@ -89,6 +90,29 @@ def test_every_command_is_in_the_manual_and_explains_itself() -> None:
     assert found
     assert [words for words in found if words not in manual] == []
     assert [words for words, command in found.items() if not (command.help or "").strip()] == []
+
+
+def test_the_manual_lists_every_step_of_the_demo() -> None:
+    manual = (DOCS / "cli.md").read_text(encoding="utf-8")
+    section = manual.partition("## leafward demo\n")[2].partition("\n## ")[0]
+
+    numbers = re.findall(r"^(\d+)\. ", re.sub("```.*?```", "", section, flags=re.DOTALL), re.MULTILINE)
+
+    assert numbers == [str(number) for number in range(1, len(STEPS) + 1)]
+
+
+def test_every_guide_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+
+    assert [path.name for path in (DOCS / "guides").glob("*.md") if f"(guides/{path.name})" not in index] == []
+
+
+def test_every_room_is_named_to_those_who_change_it() -> None:
+    rooms = {path.name for path in (ROOT / "src" / "leafward").iterdir() if (path / "__init__.py").exists()}
+
+    for page in ("AGENTS.md", "CONTRIBUTING.md", "docs/index.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert {room for room in rooms if not re.search(rf"\b{room}\b", text)} == set(), page
 
 
 def test_every_option_explains_itself() -> None:

@@ -35,7 +35,9 @@ def our_files(*suffixes: str) -> list[Path]:
 
 def is_generated(path: Path) -> bool:
     hidden = [part for part in path.relative_to(ROOT).parts[:-1] if part.startswith(".") and part != ".ci"]
-    return bool(hidden) or "__pycache__" in path.parts or path.name.startswith(".coverage")
+    # In a worktree of git, `.git` is a file.
+    named = path.name == ".git" or path.name.startswith(".coverage")
+    return bool(hidden) or "__pycache__" in path.parts or named
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:

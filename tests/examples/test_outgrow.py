@@ -91,7 +91,7 @@ async def test_processes_that_run_it_meet_in_one_conversation(
 
 def test_the_table_names_every_backend_and_what_to_install() -> None:
     project = (README.parent / "pyproject.toml").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)://[^`]*` \| `leafward(?:\[(\w+)\])?` \|", section(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)://[^`]*` \| `pip install '?\.(?:\[(\w+)\]')?` \|", section(), re.MULTILINE)
 
     assert [scheme for scheme, _ in rows] == ["memory", "sqlite", "file", *SERVERS]
     assert [extra for _, extra in rows if extra and f"\n{extra} = [" not in project] == []

@@ -1,4 +1,4 @@
-"""Who talks: components that save and restore themselves, and the agent that runs a turn."""
+"""Components that save and restore themselves: memory, plans, tool groups, and classes of yours."""
 
 from __future__ import annotations
 
