@@ -8,7 +8,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from leafward import Session, open_store, tool_result, user
-from leafward.formats import from_openai_chat, to_openai_chat
+from leafward.formats import to_openai_chat
 
 Send = Callable[[str], None]
 
@@ -33,7 +33,7 @@ async def say(client: AsyncOpenAI, session: Session, send: Send, **request: Any)
         return said
     finally:  # also when the reader left, or the model failed
         if said["content"] or "tool_calls" in said:
-            await session.append_messages(from_openai_chat([said]))
+            await session.append_message(said)
 
 
 async def ask(client: AsyncOpenAI, session: Session, question: str, send: Send) -> None:
