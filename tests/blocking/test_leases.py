@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leafward import ConfigurationError, LeaseBusy, LeaseLost, open_store, user
-from leafward.portal import BlockingLease, BlockingStore, blocking
+from leafward.portal import BlockingLease, BlockingSession, BlockingStore, blocking
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -31,6 +31,21 @@ def test_a_lease_is_held_by_a_with_block(url: str) -> None:
         with pytest.raises(LeaseLost):
             leased.append_message(user("late"))
         assert [message.text for message in leased.get_history()] == ["mine"]
+
+
+def test_a_session_leases_itself_for_a_with_block(url: str) -> None:
+    with blocking(url) as store:
+        session = store.session("s", user_id="alice")
+        with session.lease(ttl=5, wait=1) as leased:
+            assert isinstance(leased, BlockingSession)
+            leased.append_message(user("mine"))
+            with pytest.raises(LeaseBusy), session.lease(wait=0):
+                pass
+
+        with pytest.raises(LeaseLost):
+            leased.append_message(user("late"))
+        with session.lease(wait=0) as again:
+            assert [message.text for message in again.get_history()] == ["mine"]
 
 
 def test_a_lease_is_released_by_hand(url: str) -> None:

@@ -34,6 +34,9 @@ with blocking("sqlite:///chat.db", durability="process") as store:
     assert_type(session.iter_history(), BlockingIterator[Message])
     for change in session.subscribe():
         assert_type(change, Change)
+    with session.lease(wait=5) as leased:
+        assert_type(leased, BlockingSession)
+    assert_type(session.get_tip("m1"), Message)
     store.backup("copy.db")
 """
 MISTAKES = """

@@ -164,6 +164,8 @@ async def give_back(t: Tenant, held: Watched) -> None:
     with suppress(LeaseLost):
         await writer.append_message(user(f"{t.own} too late", id="too late"))
         raise AssertionError("a lease that was given back still lets write")
+    async with t.session.lease(wait=0) as leased:
+        await t.watch(leased).append_message(user(f"{t.own} leased again", id="leased again"))
 
 
 async def intrude(t: Tenant, other: Tenant) -> None:

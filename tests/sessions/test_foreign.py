@@ -284,6 +284,7 @@ async def test_raw_pages_are_cut_from_the_path(session: Session) -> None:
         (lambda session: session.get_version(), "version"),
         (lambda session: anext(session.subscribe()), "changes"),
         (lambda session: anext(session.subscribe(0)), "changes"),
+        (lambda session: session.lease(), "leases"),
         (lambda session: session.get_loaded_skill_keys(), "skills"),
         (lambda session: session.unload_skill("recipes", "tea"), "skills"),
     ],

@@ -52,6 +52,7 @@ __all__ = [
     "BlockingLeases",
     "BlockingMessageStore",
     "BlockingSession",
+    "BlockingSessionLease",
     "BlockingSessionManager",
     "BlockingSessionRegistry",
     "BlockingStateStore",
@@ -163,7 +164,18 @@ class BlockingSession:
         Its writes raise `LeaseLost`, inside their transaction, once another holder came or the lease was released.
 
         Raises:
-            ConfigurationError: the lease is for another session or user, or the storage is one of your own.
+            ConfigurationError: the lease is for another session or user, or the storage is a custom one.
+        """
+
+    def lease(self, *, ttl: float = ..., wait: float | None = None) -> BlockingSessionLease:
+        """Wait for the session's lease and write behind it: `async with session.lease(wait=5) as leased`.
+
+        `leased` is another handle on this session, as `with_lease` makes it; at the end the lease is released. `ttl`
+        and `wait` are those of `store.leases.acquire`.
+
+        Raises:
+            LeaseBusy: when entered, it was not free within `wait` seconds.
+            ConfigurationError: the storage is a custom one, or `ttl` or `wait` is not a length of time.
         """
 
     @property
@@ -644,6 +656,12 @@ class BlockingSessionManager:
 
     def on_compaction_error(self, fn: ErrorHandler) -> Self:
         """Have `fn(error)` told when an automatic compaction failed."""
+
+class BlockingSessionLease:
+    """A lease about to be acquired: entered, it gives the session's leased handle, and is released at the end."""
+
+    def __enter__(self) -> BlockingSession: ...
+    def __exit__(self, *_: object) -> None: ...
 
 class BlockingToolSet(Mapping[str, BlockingTool]):
     """Tools by name; two sets merge with `|`, the right one's tools winning."""

@@ -18,6 +18,7 @@ class Kind(NamedTuple):
 MIRRORED = {
     "Session": Kind("leafward.sessions", maker="session"),
     "SessionManager": Kind("leafward.sessions", maker="manager"),
+    "SessionLease": Kind("leafward.sessions"),
     "ToolSet": Kind("leafward.sessions"),
     "Tool": Kind("leafward.sessions"),
     "MessageStore": Kind("leafward.stores"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leafward.sessions.providers import WritableContextProvider as WritableContextProvider
     from leafward.sessions.recent import RecentHistory as RecentHistory
     from leafward.sessions.session import Session as Session
+    from leafward.sessions.session_lease import SessionLease as SessionLease
     from leafward.sessions.setup import ContextConfig as ContextConfig
     from leafward.sessions.skills import BucketSkillProvider as BucketSkillProvider
     from leafward.sessions.skills import DirectorySkillProvider as DirectorySkillProvider
@@ -63,6 +64,7 @@ _HOMES = {
     ),
     "leafward.sessions.recent": ("RecentHistory",),
     "leafward.sessions.session": ("Session",),
+    "leafward.sessions.session_lease": ("SessionLease",),
     "leafward.sessions.setup": ("ContextConfig",),
     "leafward.sessions.skills": (
         "BucketSkillProvider",
@@ -93,6 +95,7 @@ __all__ = [
     "RecentHistory",
     "SearchProvider",
     "Session",
+    "SessionLease",
     "SessionManager",
     "SessionProvider",
     "SkillProvider",

@@ -16,6 +16,7 @@ from leafward.sessions.conversation import Conversation, known_id, optional_id
 from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, Store
+from leafward.stores.leases import DEFAULT_TTL
 
 if TYPE_CHECKING:
     from leafward.core.overlays import Compaction
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from leafward.sessions.context import Blocks
     from leafward.sessions.foreign import SessionProvider
     from leafward.sessions.freezing import FrozenPrompt
+    from leafward.sessions.session_lease import SessionLease
     from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
@@ -133,12 +135,30 @@ class Session(Conversation, Configurable):
         Its writes raise `LeaseLost`, inside their transaction, once another holder came or the lease was released.
 
         Raises:
-            ConfigurationError: the lease is for another session or user, or the storage is one of your own.
+            ConfigurationError: the lease is for another session or user, or the storage is a custom one.
         """
-        if self._store is None:
-            raise ConfigurationError("a storage of your own has no leases: that needs a store of leafward's")
+        store = self._leasing_store()
         lease.fence.check(self._scope)
-        return session_with(self._setup, self._store.fenced(lease), self._scope)
+        return session_with(self._setup, store.fenced(lease), self._scope)
+
+    def lease(self, *, ttl: float = DEFAULT_TTL, wait: float | None = None) -> SessionLease:
+        """Wait for the session's lease and write behind it: `async with session.lease(wait=5) as leased`.
+
+        `leased` is another handle on this session, as `with_lease` makes it; at the end the lease is released. `ttl`
+        and `wait` are those of `store.leases.acquire`.
+
+        Raises:
+            LeaseBusy: when entered, it was not free within `wait` seconds.
+            ConfigurationError: the storage is a custom one, or `ttl` or `wait` is not a length of time.
+        """
+        from leafward.sessions.session_lease import SessionLease
+
+        return SessionLease(self, self._leasing_store().leases.acquire(self.session_id, self.user_id, ttl, wait))
+
+    def _leasing_store(self) -> Store:
+        if self._store is None:
+            raise ConfigurationError("a custom storage has no leases: that needs a store of leafward's")
+        return self._store
 
     @property
     def session_id(self) -> str:

@@ -43,6 +43,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.registry",
     "leafward.testing.scope",
     "leafward.testing.search",
+    "leafward.testing.session_leases",
     "leafward.testing.settling",
     "leafward.testing.states",
     "leafward.testing.store",

@@ -14,6 +14,7 @@ from leafward import ConfigurationError, InvalidId, LeaseBusy, Session, StoreErr
 from leafward.testing.durable import PATIENCE, Reopen
 from leafward.testing.fencing import Fencing
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
+from leafward.testing.session_leases import SessionLeasing
 
 if TYPE_CHECKING:
     from leafward.stores import Lease, Store
@@ -342,7 +343,7 @@ class _Endings:
 
 
 @pytest.mark.asyncio
-class LeaseContract(_Holding, _Queueing, _Endings, Fencing):
+class LeaseContract(_Holding, _Queueing, _Endings, Fencing, SessionLeasing):
     """A session has one leased writer at a time, and one who lost the lease writes nothing more.
 
     Subclasses define the fixtures `store` and `reopen` as `DurableContract` tells.
