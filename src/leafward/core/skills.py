@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from leafward.core.json import DecodeError, decode
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_ui_tool, plain_text, tool_name, tool_output
-from leafward.core.tokens import TokenCounter, count_tokens
+from leafward.core.notices import Reclaimed, answered_call, saved_tokens
+from leafward.core.parts import Part, plain_text, tool_name, tool_output
+from leafward.core.tokens import TokenCounter
 
 LOAD = "load_context"
 UNLOAD = "unload_context"
@@ -16,15 +17,6 @@ UNLOADED = "Unloaded "
 """How the answer of a successful unloading begins."""
 
 _FAILED = ("Error:", "Not found:", "[skill unloaded:")
-
-
-class Reclaimed(NamedTuple):
-    """A tool's result that a history shows as a notice from now on, and the tokens that saves."""
-
-    message_id: str
-    call_id: str
-    notice: str
-    tokens: int
 
 
 class _Result(NamedTuple):
@@ -66,35 +58,6 @@ def _may_tell_unloading(part: Part) -> bool:
     return nameless and plain_text(tool_output(part)).startswith(UNLOADED)
 
 
-def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCounter = count_tokens) -> int:
-    """Return how many tokens a message costs less when its results for these calls are replaced by a notice."""
-    return max(0, count(message) - count(with_notices(message, notices)))
-
-
-def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
-    """Return a message whose results for these calls are replaced by a notice."""
-    parts = [_with_notice(part, notices) for part in message.parts]
-    return Message.stored(message.id, message.role, message.at, {**message.body, "parts": parts})
-
-
-def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
-    notice = notices.get(_answers(part) or "")
-    if notice is None:
-        return part
-    if part["type"] == "tool_result":
-        return {**part, "output" if "output" in part else "content": [{"type": "text", "text": notice}]}
-    return {**part, "result" if part.get("output") is None and "result" in part else "output": notice}
-
-
-def _answers(part: Part) -> str | None:
-    """Return the id of the call whose result a part holds."""
-    if part["type"] == "tool_result":
-        found = part.get("tool_use_id", part.get("id"))
-    else:
-        found = part["toolCallId"] if is_ui_tool(part) and tool_output(part) is not None else None
-    return found if isinstance(found, str) else None
-
-
 def _results(messages: Iterable[Message]) -> Iterable[_Result]:
     asked: dict[str, tuple[str, str, str]] = {}
     for message in messages:
@@ -107,7 +70,7 @@ def _results(messages: Iterable[Message]) -> Iterable[_Result]:
             if isinstance(call_id, str) and tool_name(part) in (LOAD, UNLOAD):
                 arguments = _arguments(given)
                 asked[call_id] = tool_name(part), str(arguments.get("label")), str(arguments.get("key"))
-            answered = _answers(part)
+            answered = answered_call(part)
             if answered in asked and part.get("state") != "output-error":
                 yield _Result(*asked[answered], message, answered, plain_text(tool_output(part)))
 

@@ -11,13 +11,13 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
+from leafward.core.notices import with_notices
 from leafward.core.overlays import Segment, segments, summary_message
-from leafward.core.skills import with_notices
 from leafward.core.tree import Branch, Outline
 from leafward.stores.contracts import ChangeRecord, Cursor, PathPage, View
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, scope_ids, walk
-from leafward.stores.sql.overlays import outermost, path_segments
+from leafward.stores.sql.overlays import outermost, path_segments, unfinished
 
 _CHANGES_AT_ONCE = 64
 _ALL = 1 << 62
@@ -87,7 +87,14 @@ def view(scope: Scope, leaf_id: str | None) -> Operation[View]:
     if session is None:
         return View([], [], 0)
     rows = yield from _read_visible(session, end)
-    return View([row.message for row in rows], [row.tokens for row in rows], session.version, session.tree_no)
+    others = yield from unfinished(session, end)
+    return View(
+        [row.message for row in rows],
+        [row.tokens for row in rows],
+        session.version,
+        session.tree_no,
+        frozenset(row.message.id for row in rows if any(low <= row.place <= high for low, high in others)),
+    )
 
 
 class _Visible(NamedTuple):
@@ -108,7 +115,6 @@ def _read_segments(
     session: SessionRow, segments: Iterable[Segment], *, newest_first: bool, limit: int
 ) -> Operation[list[_Visible]]:
     """Read segments in the order they are given until `limit` is reached; summaries that cross stay together."""
-    notices = yield from _notices(session)
     found: list[_Visible] = []
     for segment in segments:
         if len(found) >= limit:
@@ -117,8 +123,9 @@ def _read_segments(
             found += yield from _summaries(segment, newest_first)
         else:
             page = sql.PAGE_UP if newest_first else sql.PAGE_DOWN
-            rows = yield page, (segment.low, segment.high, limit - len(found))
-            for row in starmap(_visible, rows):
+            rows = list(starmap(_visible, (yield page, (segment.low, segment.high, limit - len(found)))))
+            notices = yield from _notices(session, rows)
+            for row in rows:
                 noticed = notices.get(row.place)
                 found.append(row if noticed is None else row._replace(message=with_notices(row.message, noticed)))
     return found
@@ -138,10 +145,11 @@ def _summaries(segment: Segment, newest_first: bool) -> Operation[list[_Visible]
     return found[::-1] if newest_first else found
 
 
-def _notices(session: SessionRow) -> Operation[dict[int, dict[str, str]]]:
+def _notices(session: SessionRow, rows: list[_Visible]) -> Operation[dict[int, dict[str, str]]]:
     found: dict[int, dict[str, str]] = {}
-    if session.reclaimed:
-        for place, call_id, notice in (yield sql.LIST_RECLAIMED, (session.tree_no,)):
+    if session.reclaimed and rows:
+        ends = rows[0].place, rows[-1].place
+        for place, call_id, notice in (yield sql.NOTICES_BETWEEN, (min(ends), max(ends))):
             found.setdefault(place, {})[call_id] = notice
     return found
 
