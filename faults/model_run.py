@@ -26,7 +26,7 @@ from faults.outcome import Control, Outcome
 from faults.report import summary, tables, verdict
 from leafward.core import overlays
 from leafward.core.overlays import Segment, is_summary_id
-from leafward.sessions import compacting
+from leafward.sessions import compactor
 from leafward.stores.sql import overlays as stored_overlays
 from leafward.stores.sql import writes
 from tests.sessions.copying_machine import CopyingMachine
@@ -149,15 +149,14 @@ def _told(error: BaseException | None) -> str:
 
 @contextmanager
 def _summaries_reach_back() -> Generator[None]:
-    honest = compacting._covered  # pyright: ignore[reportPrivateUsage]
+    honest = compactor.covered_range
 
-    def covered(messages: Sequence[Any], result: Any) -> Sequence[Any]:
-        found = honest(messages, result)
+    def covered(messages: Sequence[Any], *given: Any) -> tuple[int, int]:
+        start, end = honest(messages, *given)
         first = next((place for place, message in enumerate(messages) if is_summary_id(message.id)), len(messages))
-        last = next((place for place, message in enumerate(messages) if found and message is found[-1]), -1)
-        return messages[first : last + 1] if first < last else found
+        return (first, end) if start < end and first < end - 1 else (start, end)
 
-    with patch.object(compacting, "_covered", covered):
+    with patch.object(compactor, "covered_range", covered):
         yield
 
 

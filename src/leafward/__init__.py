@@ -9,6 +9,7 @@ from leafward.core.lazy import lazily
 if TYPE_CHECKING:
     from leafward.core.agent_state import AgentState as AgentState
     from leafward.core.errors import BlockNotFound as BlockNotFound
+    from leafward.core.errors import CompactionFailed as CompactionFailed
     from leafward.core.errors import ConfigurationError as ConfigurationError
     from leafward.core.errors import Conflict as Conflict
     from leafward.core.errors import ContextError as ContextError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from leafward.core.session_key import SessionKey as SessionKey
     from leafward.engine.toolkit import Toolkit as Toolkit
     from leafward.portal import blocking as blocking
+    from leafward.sessions.default_compaction import create_compact_function as create_compact_function
     from leafward.sessions.manager import SessionManager as SessionManager
     from leafward.sessions.providers import StaticContext as StaticContext
     from leafward.sessions.providers import StoredContextProvider as StoredContextProvider
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from leafward.sessions.session import Session as Session
     from leafward.sessions.skills import BucketSkillProvider as BucketSkillProvider
     from leafward.sessions.skills import DirectorySkillProvider as DirectorySkillProvider
-    from leafward.sessions.summaries import create_compact_function as create_compact_function
     from leafward.sessions.toolset import Tool as Tool
     from leafward.sessions.toolset import ToolSet as ToolSet
     from leafward.stores.opening import open_store as open_store
@@ -55,6 +56,7 @@ _HOMES = {
     "leafward.core.agent_state": ("AgentState",),
     "leafward.core.errors": (
         "BlockNotFound",
+        "CompactionFailed",
         "ConfigurationError",
         "Conflict",
         "ContextError",
@@ -88,6 +90,7 @@ _HOMES = {
     "leafward.core.session_key": ("SessionKey",),
     "leafward.engine.toolkit": ("Toolkit",),
     "leafward.portal": ("blocking",),
+    "leafward.sessions.default_compaction": ("create_compact_function",),
     "leafward.sessions.manager": ("SessionManager",),
     "leafward.sessions.providers": (
         "StaticContext",
@@ -99,7 +102,6 @@ _HOMES = {
         "BucketSkillProvider",
         "DirectorySkillProvider",
     ),
-    "leafward.sessions.summaries": ("create_compact_function",),
     "leafward.sessions.toolset": (
         "Tool",
         "ToolSet",
@@ -112,6 +114,7 @@ __all__ = [
     "AgentState",
     "BlockNotFound",
     "BucketSkillProvider",
+    "CompactionFailed",
     "ConfigurationError",
     "Conflict",
     "ContextBlock",

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leafward import Message, assistant, tool_result, user
-from leafward.core import count_tokens
-from leafward.core.compaction import choose, safe_range, summary_budget
+from leafward.core import TokenCounter, count_tokens
+from leafward.core.compaction import CompactionContext, safe_range
+from leafward.core.compaction_plan import Limits, make_plan, summary_budget
 from leafward.core.overlays import is_summary_id, summary_message
 from leafward.core.summary_prompt import build_summary_prompt
 from tests.core.histories import History, histories, marks, marks_of
@@ -41,7 +42,16 @@ def calls(*call_ids: str) -> Message:
 
 
 def chosen(messages: list[Message], head: int = 3, tail: int = 20, least: int = 2) -> tuple[int, int] | None:
-    return choose(messages, protect_head=head, tail_token_budget=tail, min_tail_messages=least, count=of_ten)
+    return choose(messages, of_ten, protect_head=head, tail_token_budget=tail, min_tail_messages=least)
+
+
+def choose(messages: list[Message], count: TokenCounter, **limits: int) -> tuple[int, int] | None:
+    """Return the range that is summarised when there is no threshold."""
+    plan = make_plan(messages, Limits(**limits), CompactionContext(count, "s"))
+    if plan is None:
+        return None
+    start = messages.index(plan.turns[0])
+    return start, start + len(plan.turns)
 
 
 # ── what is summarised ───────────────────────────────────────────────────────
@@ -80,9 +90,8 @@ def test_messages_between_a_summary_and_the_end_of_the_head_are_summarised_not_l
 def test_every_summary_in_the_range_is_given_to_the_model() -> None:
     history = [*said(2), summary("a"), *said(3, start=6), summary("b"), *said(6, start=12)]
     start, end = chosen(history) or (0, 0)
-    previous = [message.text for message in history[start:end] if is_summary_id(message.id)]
 
-    prompt = build_summary_prompt(history[start:end], previous=previous, budget=100)
+    prompt = build_summary_prompt(history[start:end], budget=100)
 
     assert (start, end) == (2, 11)
     assert prompt.index("summary a") < prompt.index("summary b") < prompt.index("text 6") < prompt.index("part 2 of")
@@ -171,7 +180,7 @@ def parted(history: History) -> set[int]:
 def test_a_chosen_range_keeps_calls_and_results_together_and_pending_calls_out(
     history: History, limits: dict[str, int]
 ) -> None:
-    found = choose(history.messages, **limits, count=count_tokens)
+    found = choose(history.messages, count_tokens, **limits)
     if found is None:
         return
     start, end = found
@@ -184,7 +193,7 @@ def test_a_chosen_range_keeps_calls_and_results_together_and_pending_calls_out(
 
 @given(histories(), limits)
 def test_the_tail_is_what_fits_and_no_more_than_it_must_be(history: History, limits: dict[str, int]) -> None:
-    found = choose(history.messages, **limits, count=count_tokens)
+    found = choose(history.messages, count_tokens, **limits)
     if found is None:
         return
     start, end = found
@@ -216,9 +225,8 @@ def test_a_given_range_shrinks_to_the_largest_that_is_safe(history: History, dat
 @given(histories(summaries=True))
 def test_the_prompt_holds_every_text_input_and_output_of_the_turns(history: History) -> None:
     turns = history.messages
-    previous = [turn.text for turn in turns if is_summary_id(turn.id)]
 
-    assert marks(build_summary_prompt(turns, previous=previous, budget=100)) == marks_of(turns)
+    assert marks(build_summary_prompt(turns, budget=100)) == marks_of(turns)
 
 
 NASTY = [
@@ -237,9 +245,9 @@ nasty_texts = st.lists(st.sampled_from(NASTY), min_size=1, max_size=8).map("".jo
 
 @given(st.lists(nasty_texts, min_size=1, max_size=5), st.lists(nasty_texts, max_size=2))
 def test_no_text_can_end_its_section_or_pass_for_another_turn(texts: list[str], previous: list[str]) -> None:
-    turns = [Message("user", text) for text in texts]
+    summaries = [summary_message(str(number), text, 0) for number, text in enumerate(previous)]
 
-    prompt = build_summary_prompt(turns, previous=previous, budget=100)
+    prompt = build_summary_prompt([*summaries, *(Message("user", text) for text in texts)], budget=100)
 
     assert not [text for text in texts + previous if rule_of(prompt) in text]
     rule = f"\n\n{rule_of(prompt)}\n\n"
@@ -268,7 +276,7 @@ PNG = {"type": "base64", "media_type": "image/png", "data": "A" * 99}
 
 def shown(*parts: dict[str, Any]) -> str:
     """Return how the parts of a message stand in a prompt."""
-    prompt = build_summary_prompt([Message("assistant", parts)], previous=[], budget=100)
+    prompt = build_summary_prompt([Message("assistant", parts)], budget=100)
     return section(prompt, "conversation").removeprefix("[assistant]\n")
 
 
@@ -321,7 +329,7 @@ def test_a_tool_is_shown_by_its_name_with_its_outcome(fields: dict[str, Any], ou
 def test_a_result_without_a_name_is_shown_with_that_of_its_call() -> None:
     anthropic = Message("user", [{"type": "tool_result", "tool_use_id": "c", "content": "seen"}])
 
-    prompt = build_summary_prompt([calls("c"), anthropic], previous=[], budget=100)
+    prompt = build_summary_prompt([calls("c"), anthropic], budget=100)
 
     assert "[user]\n[Result of tool: look]\nOutput: seen" in prompt
 
@@ -363,13 +371,21 @@ TURNS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "turns", "previous"),
+    ("name", "turns"),
     [
-        ("first", TURNS, []),
-        ("next", [summary("a"), *TURNS[:1], summary("b"), *TURNS[1:]], ["## Topic\nA trip.", "## Topic\nA dog."]),
+        ("first", TURNS),
+        (
+            "next",
+            [
+                summary_message("a", "## Topic\nA trip.", 0),
+                *TURNS[:1],
+                summary_message("b", "## Topic\nA dog.", 0),
+                *TURNS[1:],
+            ],
+        ),
     ],
 )
-def test_the_prompt_is_as_recorded(name: str, turns: list[Message], previous: list[str]) -> None:
+def test_the_prompt_is_as_recorded(name: str, turns: list[Message]) -> None:
     golden = Path(__file__).parent.parent / "golden" / f"summary_prompt_{name}.txt"
 
-    assert build_summary_prompt(turns, previous=previous, budget=150) == golden.read_text(encoding="utf-8")
+    assert build_summary_prompt(turns, budget=150) == golden.read_text(encoding="utf-8")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from leafward import Message, MessageNotFound, Session, create_compact_function
+from leafward import CompactionFailed, Message, MessageNotFound, Session, assistant, create_compact_function
 from leafward.core import Compaction
 from leafward.core.compaction import CompactionContext
 from leafward.core.tokens import count_tokens
@@ -118,14 +118,15 @@ class CompactingMachine(SessionMachine):
         self, asked: Asked, messages: list[Message], context: CompactionContext, numbers: tuple[int, int, int]
     ) -> None:
         async def remember(prompt: str) -> str:
-            asked.given = prompt
+            asked.given += prompt
             return "so far"
 
         head, tail, least = numbers
         function = create_compact_function(
             summarize=remember, protect_head=head % 4, tail_token_budget=tail % 90, min_tail_messages=least % 3
         )
-        result = await function(messages, context)
+        # The model of a session knows no notices.
+        result = await function(messages, replace(context, shorten=None))
         if result is not None:
             asked.answer = self._answer(result.from_message_id, result.to_message_id)
 
@@ -153,10 +154,10 @@ class CompactingMachine(SessionMachine):
         return sum(count_tokens(as_message(row)) for row in self.model.visible(self.model.leaf))
 
     def _settle(self, asked: Asked, made: Compaction | None, error: Exception | None) -> None:
-        """Judge what came of a compaction, and take it over into the model."""
+        """Judge what a compaction did, and take it over into the model."""
         if made is not None:
-            assert error is None
             self._take(asked, made)
+            assert error is None or (isinstance(error, CompactionFailed) and self.model_tokens() > THRESHOLD)
         elif asked.answer is None or asked.plan == "failure":
             assert isinstance(error, PlannedFailure) == (asked.plan == "failure")
         else:
@@ -197,10 +198,13 @@ class CompactingMachine(SessionMachine):
         tools = any(row.calls() or row.results() for row in asked.visible)
         objection = self.model.objection(stretch[0].id, stretch[-1].id)
         changed = bool(asked.touched & {row.id for row in stretch})
-        assert tools or objection or changed
+        assert asked.answer is not None
+        replaced = sum(count_tokens(as_message(row)) for row in stretch)
+        longer = count_tokens(assistant(asked.answer["summary"])) > replaced
+        assert tools or objection or changed or longer
         self.tally["results not applied: changed meanwhile"] += changed
-        assert error is None or isinstance(error, ValueError)
-        if error is not None and not tools:
+        assert error is None or isinstance(error, (ValueError, CompactionFailed))
+        if isinstance(error, ValueError) and not tools:
             assert objection == "crosses"
 
     # Calls about summaries.
@@ -223,7 +227,7 @@ class CompactingMachine(SessionMachine):
         made, error = None, None
         try:
             made = self._change(lambda: self.session.compact(leaf))
-        except (PlannedFailure, ValueError) as failure:
+        except (PlannedFailure, ValueError, CompactionFailed) as failure:
             error = failure
         self.numbers = None
         asked, self.asked = self.asked, None

@@ -93,7 +93,7 @@ async def test_a_failing_summariser_fails_no_append(session: Session) -> None:
         raise RuntimeError("no model")
 
     compact = create_compact_function(summarize=fail, protect_head=1, tail_token_budget=10)
-    session.on_compaction(compact).compact_after(20).on_compaction_error(told.append)
+    session.on_compaction(compact).compact_after(50).on_compaction_error(told.append)
 
     await session.append_messages(said(10))
 

@@ -27,6 +27,7 @@ from leafward.core.ids import Scope
 from leafward.stores import Store
 from leafward.stores.sqlite import erase
 from leafward.stores.sqlite.store import SqliteStore
+from leafward.testing.summarising import all_but_the_last
 from tests.sessions.dict_storage import DictStorage
 
 
@@ -207,11 +208,20 @@ async def test_a_threshold_that_no_compaction_reaches_does_not_ask_at_every_appe
         asked.append(prompt)
         return "a summary"
 
-    session = Session(store, on_compaction=create_compact_function(summarize=summarize), compact_after=1000)
+    told: list[Exception] = []
+    session = Session(
+        store,
+        context=[{"label": "soul", "provider": "word " * 1000}],
+        on_compaction=create_compact_function(summarize=summarize),
+        compact_after=1000,
+        on_compaction_error=told.append,
+    )
     for n in range(120):
-        await session.append_message(user(f"{n} " + "word " * 300))
+        await session.append_message(user(f"{n} " + "word " * 30))
 
-    assert 0 < len(asked) <= 12
+    assert 0 < len(told) <= 12
+    assert 0 < len(asked) <= 24
+    assert all("system prompt alone takes 1,3" in str(error) for error in told)
 
 
 async def test_failed_compactions_do_not_keep_the_histories_they_saw(store: Store) -> None:
@@ -272,7 +282,7 @@ async def test_a_compaction_renews_the_frozen_prompt_of_its_handle_though_it_is_
         session = Session(
             store,
             context=[{"label": "far", "provider": {"get": lambda: content[0]}}],
-            on_compaction=create_compact_function(summarize=lambda prompt: "s", protect_head=0, tail_token_budget=1),
+            on_compaction=all_but_the_last,
             compact_after=1,
         )
         assert "before" in await session.freeze_system_prompt()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from leafward import LATEST_LEAF, Message, StoreError
 from leafward.core.ids import Scope
-from leafward.core.skills import Reclaimed
+from leafward.core.notices import Reclaimed
 from leafward.stores.contracts import NewOverlay
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Prompt, Shelf

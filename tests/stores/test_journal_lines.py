@@ -10,7 +10,7 @@ from typing import Any
 
 from leafward import LATEST_LEAF, Message
 from leafward.core.ids import Scope
-from leafward.core.skills import Reclaimed
+from leafward.core.notices import Reclaimed
 from leafward.stores.contracts import NewOverlay
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Prompt, Shelf

@@ -1,18 +1,23 @@
-"""What of a history is summarised: the middle, between a protected head and the newest messages."""
+"""Compaction as values: what a compaction function is given, what it returns, and the rules for that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any, cast
 
 from leafward.core.cutting import Cuts
+from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import is_summary_id
 from leafward.core.tokens import TokenCounter
 
-SMALLEST_BUDGET = 100
-_TURNS_PER_BUDGET = 5
+CompactFunction = Callable[..., Any]
+"""`fn(messages)` or `fn(messages, context)`, plain or async: `None`, or what to summarise and its summary."""
+
+Shorten = Callable[[Sequence[Reclaimed]], Awaitable[None]]
+"""Has a history show notices in place of tool results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,72 +31,111 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class CompactionContext:
-    """What a session tells a compaction function beside the messages."""
+    """What a session gives a compaction function beside the messages."""
 
     count: TokenCounter
     """Gives the tokens of a message in the history as the session counts them for its threshold."""
     session_id: str
+    threshold: int | None = None
+    """The tokens that prompt and history may take together, if there is a limit."""
+    prompt_tokens: int = 0
+    """What the system prompt takes of them."""
+    no_end_at: frozenset[str] = frozenset()
+    """Messages that a summary cannot end at: an earlier one covers them and ends on another branch."""
+    shorten: Shorten | None = None
+    """Shows notices in place of tool results; `None` where the storage cannot."""
 
 
-def safe_range(messages: Sequence[Message], start: int, end: int) -> tuple[int, int]:
-    """Return the largest part of `[start, end)` that parts no tool call from its result and holds no pending call.
+def check_summary(summary: object) -> str:
+    """Return a summary that says something.
 
-    It never grows, because a summary of the given range says nothing of what is outside. When nothing is left, both
-    ends are the same.
+    Raises:
+        ValueError: it is not a text, or a blank one.
+    """
+    if not isinstance(summary, str) or not summary.strip():
+        raise ValueError("a summary is a text that is not blank")
+    return summary
+
+
+def read_result(given: object) -> CompactionResult | None:
+    """Read what a compaction function returned.
+
+    Raises:
+        ConfigurationError: it is neither `None` nor a summary with its two ends.
+    """
+    if given is None or isinstance(given, CompactionResult):
+        return given
+    names = ("summary", "from_message_id", "to_message_id")
+    if isinstance(given, Mapping):
+        fields = cast(Mapping[str, object], given)
+        found = [fields.get(name) for name in names]
+    else:
+        found = [getattr(given, name, None) for name in names]
+    summary, from_id, to_id = found
+    if not isinstance(summary, str) or not isinstance(from_id, str) or not isinstance(to_id, str):
+        raise ConfigurationError(
+            "a compaction function returns None, or summary, from_message_id and to_message_id, all texts; "
+            f"this one returned {type(cast(object, given)).__name__}"
+        )
+    return CompactionResult(summary, from_id, to_id)
+
+
+def covered_range(
+    messages: Sequence[Message], result: CompactionResult, no_end_at: frozenset[str] = frozenset()
+) -> tuple[int, int]:
+    """Return the `[start, end)` of a history that a result stands for, shrunk to what a summary may cover.
+
+    Raises:
+        ValueError: it names messages that are not in the history in this order.
+    """
+    places = {message.id: index for index, message in enumerate(messages)}
+    for end in (result.from_message_id, result.to_message_id):
+        if end not in places:
+            raise ValueError(f"the compaction function named {end!r}, which is not in the history it was given")
+    start, end = places[result.from_message_id], places[result.to_message_id] + 1
+    if start >= end:
+        raise ValueError(f"{result.from_message_id!r} does not come before {result.to_message_id!r}")
+    return safe_range(messages, start, end, no_end_at)
+
+
+def safe_range(
+    messages: Sequence[Message], start: int, end: int, no_end_at: frozenset[str] = frozenset()
+) -> tuple[int, int]:
+    """Return the largest part of `[start, end)` that a summary may cover.
+
+    That parts no tool call from its result, holds no pending call and does not cross an earlier summary. It never
+    grows, because a summary of the given range says nothing of what is outside. When nothing is left, both ends are
+    the same.
     """
     cuts = Cuts.of(messages)
     low = cuts.at_or_after(start)
     high = cuts.at_or_before(min(end, cuts.pending))
+    while high > low and messages[high - 1].id in no_end_at:
+        high = cuts.at_or_before(high - 1)
     return low, max(low, high)
 
 
-def choose(
-    messages: Sequence[Message],
-    *,
-    protect_head: int,
-    tail_token_budget: int,
-    min_tail_messages: int,
-    count: TokenCounter,
-) -> tuple[int, int] | None:
-    """Return the `[start, end)` of a history that is to be summarised, or `None` when there is nothing worth it.
-
-    The first `protect_head` messages stay, as do the newest that fit into `tail_token_budget`, at least
-    `min_tail_messages` and always the last one. A call stays with its result, a pending call with all that follows. An
-    earlier summary is taken in again rather than protected, so that nothing between it and the tail is passed over.
-    """
-    if len(messages) <= protect_head + min_tail_messages:
-        return None
-    summaries = [is_summary_id(message.id) for message in messages]
-    # Neighbouring summaries may share messages (overlays that cross): neither can be replaced without the other.
-    joined = [(index, index + 1) for index, both in enumerate(pairwise(summaries)) if all(both)]
-    cuts = Cuts.of(messages, joined)
-    start = _start(cuts, protect_head, summaries)
-    tail = _tail(messages, start, tail_token_budget, count)
-    end = cuts.at_or_before(min(tail, len(messages) - min_tail_messages, cuts.pending))
-    if end <= start or all(summaries[start:end]):
-        return None
-    return start, end
-
-
-def summary_budget(turns: int, previous: int) -> int:
-    """Return how many tokens a summary may take, given those of the turns and of the summaries it replaces."""
-    return max(SMALLEST_BUDGET, turns // _TURNS_PER_BUDGET, previous)
-
-
-def _start(cuts: Cuts, protect_head: int, summaries: Sequence[bool]) -> int:
-    first_summary = summaries.index(True) if True in summaries else len(summaries)
-    wanted = min(protect_head, first_summary)
-    start = cuts.at_or_after(wanted)
-    # Rather give up some of the head than step over a summary.
-    return start if start <= first_summary else cuts.at_or_before(wanted)
-
-
-def _tail(messages: Sequence[Message], start: int, budget: int, count: TokenCounter) -> int:
-    tail = len(messages)
-    left = budget
-    while tail > start:
-        left -= count(messages[tail - 1])
-        if left < 0 and tail < len(messages):
-            break
-        tail -= 1
-    return tail
+def explain_weight(messages: Sequence[Message], tokens: Sequence[int], context: CompactionContext) -> str:
+    """Say what keeps a history above its threshold, largest obstacle first; empty when nothing stands out."""
+    threshold = context.threshold or 0
+    free = max(0, threshold - context.prompt_tokens)
+    found: list[str] = []
+    if context.prompt_tokens > threshold // 2:
+        found.append(f"the system prompt alone takes {context.prompt_tokens:,} of {threshold:,} tokens")
+    pending = Cuts.of(messages).pending
+    waiting = sum(tokens[pending:])
+    if waiting > free // 2:
+        found.append(
+            f"the messages from {messages[pending].id!r} on wait for the result of a tool call and take {waiting:,} "
+            "tokens"
+        )
+    closed = [message.id for message in messages if message.id in context.no_end_at]
+    if closed:
+        found.append(
+            f"an earlier summary covers the messages up to {closed[-1]!r} and ends on another branch, so that no "
+            "summary can end at one of them"
+        )
+    summaries = sum(cost for message, cost in zip(messages, tokens, strict=True) if is_summary_id(message.id))
+    if summaries > free // 2:
+        found.append(f"the summaries in the history take {summaries:,} tokens")
+    return "; ".join(found)

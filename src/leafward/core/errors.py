@@ -14,6 +14,7 @@ LeafwardError
 ├── ConfigurationError (ValueError)   a store, URL or handle is set up wrongly
 ├── ContextError (ValueError)         a context block cannot be read or written this way
 ├── MessageTooLarge (ValueError)
+├── CompactionFailed                  a history was not compacted, or not enough; the text says why
 ├── StateDecodeError                  a stored state does not have the expected form
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
@@ -142,6 +143,26 @@ class MessageTooLarge(LeafwardError, ValueError):
             f"message {message_id!r} is {size:,} bytes of JSON, the store accepts {limit:,}: "
             "keep large data elsewhere and refer to it, or open the store with a larger max_message_bytes"
         )
+
+
+class CompactionFailed(LeafwardError):
+    """A history was not compacted, or is still above its threshold; every message is stored unchanged.
+
+    `tokens` and `threshold` are those of prompt and history together, `None` where no threshold is concerned.
+    """
+
+    def __init__(
+        self, session_id: str | None, reason: str, *, tokens: int | None = None, threshold: int | None = None
+    ) -> None:
+        self.session_id = session_id
+        self.reason = reason
+        self.tokens = tokens
+        self.threshold = threshold
+        what = "the history" if session_id is None else f"session {session_id!r}"
+        if tokens is None or threshold is None:
+            super().__init__(f"{what} was not compacted: {reason}")
+        else:
+            super().__init__(f"{what} takes {tokens:,} tokens, its threshold is {threshold:,}: {reason}")
 
 
 class StateDecodeError(LeafwardError):

@@ -71,6 +71,16 @@ def on_path(path: Ranges, place: int) -> bool:
     return index >= 0 and place <= path[index][1]
 
 
+def last_shared(path: Ranges, other: Ranges) -> int:
+    """Return the last place of two paths that begin with the same messages before they part."""
+    shared = -1
+    for mine, theirs in zip(path, other, strict=False):
+        if mine[0] != theirs[0]:
+            break
+        shared = min(mine[1], theirs[1])
+    return shared
+
+
 def nests(low: int, high: int, other: Span) -> bool:
     """Tell whether a new overlay contains an earlier one of the same path, or avoids it."""
     return (low <= other.low and other.high <= high) or other.high < low or high < other.low

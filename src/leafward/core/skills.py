@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from leafward.core.calls import Call, Result, answered_id, pair
+from leafward.core.calls import Call, Result, pair
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed, saved_tokens
 from leafward.core.parts import Part, parts_of, plain_text, tool_name, tool_output
-from leafward.core.tokens import TokenCounter, count_tokens
+from leafward.core.tokens import TokenCounter
 
 LOAD = "load_context"
 UNLOAD = "unload_context"
@@ -16,15 +17,6 @@ UNLOADED = "Unloaded "
 """How the answer of a successful unloading begins."""
 
 _FAILED = ("Error:", "Not found:", "[skill unloaded:")
-
-
-class Reclaimed(NamedTuple):
-    """A tool's result that a history shows as a notice from now on, and the tokens that saves."""
-
-    message_id: str
-    call_id: str
-    notice: str
-    tokens: int
 
 
 class _Result(NamedTuple):
@@ -64,27 +56,6 @@ def _may_tell_unloading(part: Part) -> bool:
     # Anthropic's results do not name their tool.
     nameless = part["type"] == "tool_result" and not tool_name(part)
     return nameless and plain_text(tool_output(part)).startswith(UNLOADED)
-
-
-def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCounter = count_tokens) -> int:
-    """Return how many tokens a message costs less when its results for these calls are replaced by a notice."""
-    return max(0, count(message) - count(with_notices(message, notices)))
-
-
-def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
-    """Return a message whose results for these calls are replaced by a notice."""
-    parts = [_with_notice(part, notices) for part in parts_of(message.body)]
-    body = {key: value for key, value in message.body.items() if key not in ("tool_calls", "tool_call_id")}
-    return Message.stored(message.id, message.role, message.at, {**body, "parts": parts})
-
-
-def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
-    notice = notices.get(answered_id(part) or "")
-    if notice is None:
-        return part
-    if part["type"] == "tool_result":
-        return {**part, "output" if "output" in part else "content": [{"type": "text", "text": notice}]}
-    return {**part, "result" if part.get("output") is None and "result" in part else "output": notice}
 
 
 def _results(messages: Sequence[Message]) -> list[_Result]:

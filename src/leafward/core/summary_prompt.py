@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import NamedTuple
 
+from leafward.core.errors import CompactionFailed
 from leafward.core.message import Message
 from leafward.core.overlays import is_summary_id
 from leafward.core.transcript import Transcriber
@@ -55,6 +59,9 @@ Aim for about {budget} tokens. Write only what was said: do not invent facts, pa
 the four sections alone.
 """
 
+_SEPARATOR = 6
+"""Tokens of a rule between two turns, at most."""
+_LEAST_ROOM = 200
 _TURNS, _SUMMARY = "conversation", "summary"
 # Whatever in a text could be taken for a mark of the prompt, with the number that makes it one. A rule is looked for at
 # every character, since two may overlap.
@@ -62,18 +69,96 @@ _TAG = re.compile(rf"</?\s*(?:{_TURNS}|{_SUMMARY})(?:-([0-9]{{1,9}}))?\s*>", re.
 _RULE = re.compile(r"(?=---(?: ([0-9]{1,9}) ---)?)")
 
 
-def build_summary_prompt(turns: Sequence[Message], *, previous: Sequence[str], budget: int) -> str:
-    """Return the prompt that asks for a summary of `turns`, or for an update of the `previous` summaries with them.
+class _Piece(NamedTuple):
+    """A turn as text, or an earlier summary."""
 
-    Summaries among the turns are not repeated: they show where each of the previous ones belongs. Texts stand in the
-    prompt whole and unchanged; the marks around them are chosen so that no text holds one.
+    text: str
+    is_summary: bool = False
+
+
+def build_summary_prompt(turns: Sequence[Message], *, budget: int) -> str:
+    """Return the prompt that asks for a summary of `turns`, or for an update of the summaries among them.
+
+    Texts stand in the prompt whole and unchanged; the marks around them are chosen so that no text holds one.
     """
-    said = _transcribe(turns)
+    return _build(_pieces(turns), budget)
+
+
+def ask_for_summary(
+    turns: Sequence[Message], *, tokens: int, prompt_tokens: int, count: Callable[[str], int]
+) -> Generator[str, str, str]:
+    """Yield prompts that ask for a summary of about `tokens`, take the answer to each, and return the last one.
+
+    A prompt takes at most `prompt_tokens`: what does not fit in is added to the summary by the next one. A text that
+    would fill more than a third of a prompt loses its middle. A blank answer ends it.
+
+    Raises:
+        CompactionFailed: an answer is too long to go on with.
+    """
+    room = max(_LEAST_ROOM, prompt_tokens - count(_build([_Piece("", is_summary=True), _Piece("")], tokens)))
+    asked = min(tokens, room // 4)
+    pieces = deque(_pieces(turns))
+    answer = ""
+    while pieces:
+        chunk = [_Piece(answer, is_summary=True)] if answer else []
+        used = count(answer)
+        if used > room // 2:
+            raise CompactionFailed(None, f"a summary takes {used:,} tokens, and about {asked:,} were asked for")
+        least = len(chunk) + 1
+        while pieces:
+            piece = pieces[0]._replace(text=_without_middle(pieces[0].text, room // 3, count))
+            used += count(piece.text) + _SEPARATOR
+            if used > room and len(chunk) >= least:
+                break
+            chunk.append(piece)
+            pieces.popleft()
+        answer = yield _build(chunk, asked)
+        if not answer.strip():
+            return ""
+    return answer
+
+
+def _build(pieces: Sequence[_Piece], budget: int) -> str:
+    previous = [piece.text for piece in pieces if piece.is_summary]
+    said = _said(pieces)
     marks = _Marks.clear_of([*said, *previous])
     shape = _NEXT if previous else _FIRST
     parts = f" (in {len(previous)} parts, oldest first)" if len(previous) > 1 else ""
     asked = shape.format(parts=parts, previous=marks.section(_SUMMARY, previous), turns=marks.section(_TURNS, said))
     return asked + _FORM.format(rule=marks.rule, budget=budget)
+
+
+def _pieces(turns: Sequence[Message]) -> list[_Piece]:
+    transcriber = Transcriber(turns)
+    return [
+        _Piece(turn.text, is_summary=True) if is_summary_id(turn.id) else _Piece(transcriber.turn(turn))
+        for turn in turns
+    ]
+
+
+def _said(pieces: Sequence[_Piece]) -> list[str]:
+    """Return the turns; a summary among them is not repeated, only shown to belong there."""
+    leading = next((index for index, piece in enumerate(pieces) if not piece.is_summary), len(pieces))
+    found: list[str] = []
+    part = leading
+    for piece in pieces[leading:]:
+        part += piece.is_summary
+        found.append(f"[here belongs part {part} of the previous summary]" if piece.is_summary else piece.text)
+    return found
+
+
+def _without_middle(text: str, most: int, count: Callable[[str], int]) -> str:
+    """Return a text that takes at most so many tokens: its start and its end, and how much is left out between."""
+    if count(text) <= most:
+        return text
+
+    def kept(characters: int) -> str:
+        half, left_out = characters // 2, len(text) - characters
+        return (
+            f"{text[: characters - half]}\n… ({left_out:,} characters are left out here) …\n{text[len(text) - half :]}"
+        )
+
+    return kept(max(0, bisect_right(range(len(text)), most, key=lambda size: count(kept(size))) - 1))
 
 
 class _Marks:
@@ -91,17 +176,3 @@ class _Marks:
     def section(self, name: str, texts: Iterable[str]) -> str:
         tag = name + self._suffix
         return f"<{tag}>\n" + f"\n\n{self.rule}\n\n".join(texts) + f"\n</{tag}>"
-
-
-def _transcribe(turns: Sequence[Message]) -> list[str]:
-    transcriber = Transcriber(turns)
-    leading = next((index for index, turn in enumerate(turns) if not is_summary_id(turn.id)), len(turns))
-    found: list[str] = []
-    part = leading
-    for turn in turns[leading:]:
-        if is_summary_id(turn.id):
-            part += 1
-            found.append(f"[here belongs part {part} of the previous summary]")
-        else:
-            found.append(transcriber.turn(turn))
-    return found

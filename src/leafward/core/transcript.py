@@ -96,7 +96,7 @@ class Transcriber:
         return f"{_OUTCOMES.get(state, 'Output')}: {self._shown(value)}"
 
     def _shown(self, value: object) -> str:
-        return shortened(_readable(value), self._limit) or "(nothing)"
+        return shortened(readable(value), self._limit) or "(nothing)"
 
 
 def shortened(text: str, shown: int | None) -> str:
@@ -126,7 +126,8 @@ def _state(part: Part) -> str:
     return state if isinstance(state, str) else ""
 
 
-def _readable(value: object) -> str:
+def readable(value: object) -> str:
+    """Return what a tool was given or gave as text: blocks by their text, media by name, anything else as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     items = cast(list[object], value) if isinstance(value, list) else [value]

@@ -6,25 +6,26 @@ from os import PathLike
 from typing import Any, Self, overload
 
 from leafward.core.archive import Archive
+from leafward.core.compaction import CompactFunction
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
 from leafward.core.parent import ParentId
 from leafward.core.prompt import ContextBlock
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.session_key import AnyKey, SessionKey
-from leafward.core.skills import Reclaimed
 from leafward.core.tokens import TokenCounter
 from leafward.core.tree import Outline, TreeNode
 from leafward.portal.iterator import BlockingIterator as BlockingIterator
 from leafward.sessions.changes import Change
-from leafward.sessions.compacting import CompactionRecord
+from leafward.sessions.compaction_state import CompactionRecord
 from leafward.sessions.conversation import MessageLike
 from leafward.sessions.foreign import SessionProvider
 from leafward.sessions.recent import RecentHistory
-from leafward.sessions.setup import CompactFunction, ContextConfig, ErrorHandler
+from leafward.sessions.setup import ContextConfig, ErrorHandler
 from leafward.sessions.toolset import Tool
 from leafward.stores.contracts import (
     Appended,
@@ -264,12 +265,13 @@ class BlockingSession:
         """Return the loaded skills as `"label:key"`, sorted."""
 
     def compact(self, leaf_id: str | None = None) -> Compaction | None:
-        """Have the compaction function replace a part of the history by a summary; `None` when nothing came of it.
+        """Have the compaction function replace a part of the history by a summary; `None` when none was laid.
 
         Stored messages never change, and the summary applies only if what it sums up is still the same when it is
-        ready. `compaction_log` tells why nothing came of it.
+        ready. `compaction_log` says why none was laid.
 
         Raises:
+            CompactionFailed: the summary is blank, or longer than what it replaces.
             ConfigurationError: there is no compaction function, or it returned something else.
             MessageNotFound: `leaf_id` is not in this session.
             Exception: whatever the compaction function raises.
@@ -479,11 +481,17 @@ class BlockingSession:
     def on_compaction(self, fn: CompactFunction) -> Self:
         """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
 
-    def compact_after(self, threshold: int, token_counter: TokenCounter | None = None) -> Self:
-        """Compact by itself whenever an append makes prompt and history exceed `threshold` tokens."""
+    def compact_after(
+        self, threshold: int, token_counter: TokenCounter | None = None, *, background: bool = False
+    ) -> Self:
+        """Compact whenever an append makes prompt and history exceed `threshold` tokens.
+
+        It runs inside that append, after its message is stored; with `background=True` in a task that goes on when the
+        append has returned. Closing the store cancels that task, and the next append over the threshold starts another.
+        """
 
     def on_compaction_error(self, fn: ErrorHandler) -> Self:
-        """Have `fn(error)` told when an automatic compaction failed."""
+        """Have `fn(error)` called when an automatic compaction failed or left more than the threshold."""
 
 class BlockingSessionManager:
     """Manages the sessions of one user with one agent.
@@ -651,11 +659,17 @@ class BlockingSessionManager:
     def on_compaction(self, fn: CompactFunction) -> Self:
         """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
 
-    def compact_after(self, threshold: int, token_counter: TokenCounter | None = None) -> Self:
-        """Compact by itself whenever an append makes prompt and history exceed `threshold` tokens."""
+    def compact_after(
+        self, threshold: int, token_counter: TokenCounter | None = None, *, background: bool = False
+    ) -> Self:
+        """Compact whenever an append makes prompt and history exceed `threshold` tokens.
+
+        It runs inside that append, after its message is stored; with `background=True` in a task that goes on when the
+        append has returned. Closing the store cancels that task, and the next append over the threshold starts another.
+        """
 
     def on_compaction_error(self, fn: ErrorHandler) -> Self:
-        """Have `fn(error)` told when an automatic compaction failed."""
+        """Have `fn(error)` called when an automatic compaction failed or left more than the threshold."""
 
 class BlockingSessionLease:
     """A lease about to be acquired: entered, it gives the session's leased handle, and is released at the end."""
@@ -755,7 +769,7 @@ class BlockingMessageStore:
         """Return messages that an overlay covers, in order; an unknown overlay raises `MessageNotFound`."""
 
     def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
-        """Show a notice in place of these tool results from now on; what is stored stays."""
+        """Show a notice in place of these tool results from now on, and of an earlier notice; what is stored stays."""
 
     def weigh(self, scope: Scope) -> Weight:
         """Return how many tokens the model sees."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from leafward.core.tokens import TokenCounter as TokenCounter
     from leafward.core.tokens import estimate_tokens as estimate_tokens
     from leafward.sessions.changes import Change as Change
-    from leafward.sessions.compacting import CompactionRecord as CompactionRecord
+    from leafward.sessions.compaction_state import CompactionRecord as CompactionRecord
+    from leafward.sessions.default_compaction import create_compact_function as create_compact_function
     from leafward.sessions.foreign import SessionProvider as SessionProvider
     from leafward.sessions.manager import SessionManager as SessionManager
     from leafward.sessions.providers import ContextProvider as ContextProvider
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from leafward.sessions.setup import ContextConfig as ContextConfig
     from leafward.sessions.skills import BucketSkillProvider as BucketSkillProvider
     from leafward.sessions.skills import DirectorySkillProvider as DirectorySkillProvider
-    from leafward.sessions.summaries import create_compact_function as create_compact_function
     from leafward.sessions.toolset import Tool as Tool
     from leafward.sessions.toolset import ToolSet as ToolSet
     from leafward.stores.registry import ErasureReport as ErasureReport
@@ -50,7 +50,8 @@ _HOMES = {
         "estimate_tokens",
     ),
     "leafward.sessions.changes": ("Change",),
-    "leafward.sessions.compacting": ("CompactionRecord",),
+    "leafward.sessions.compaction_state": ("CompactionRecord",),
+    "leafward.sessions.default_compaction": ("create_compact_function",),
     "leafward.sessions.foreign": ("SessionProvider",),
     "leafward.sessions.manager": ("SessionManager",),
     "leafward.sessions.providers": (
@@ -70,7 +71,6 @@ _HOMES = {
         "BucketSkillProvider",
         "DirectorySkillProvider",
     ),
-    "leafward.sessions.summaries": ("create_compact_function",),
     "leafward.sessions.toolset": (
         "Tool",
         "ToolSet",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn, Protocol, cast
 from weakref import WeakValueDictionary
 
 from leafward.core.errors import ConfigurationError, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Owner, Scope
 from leafward.core.message import Message, as_message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, Span, is_summary_id, nests, segments, summary_message
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.parts import search_text
 from leafward.core.ranking import SNIPPET, SearchResult
-from leafward.core.skills import Reclaimed
 from leafward.core.times import from_micros, parse_micros, to_micros
 from leafward.core.tokens import TokenCounter
 from leafward.core.tree import Outline
@@ -219,12 +220,29 @@ class ForeignMessages:
         return messages if limit is None else messages[-limit:]
 
     async def view(self, scope: Scope, leaf_id: str | None) -> View:
-        messages = await self.path(scope, leaf_id)
+        raw = await self._raw(scope, leaf_id)
+        messages = await self._with_overlays(raw)
         # The storage counts no versions: what was looked at is kept for a while, to be compared.
         self._viewed += 1
         self._views[self._viewed] = {message.id: message for message in messages}
         self._views.pop(self._viewed - _REMEMBERED, None)
-        return View(messages, [self._count(message) for message in messages], self._viewed)
+        closed = await self._no_end_at(scope, [message.id for message in raw], messages)
+        return View(messages, [self._count(message) for message in messages], self._viewed, no_end_at=closed)
+
+    async def _no_end_at(self, scope: Scope, path: list[str], messages: list[Message]) -> frozenset[str]:
+        """Return the visible messages that an overlay covers which ends on another branch."""
+        at = {message_id: index for index, message_id in enumerate(path)}
+        existing = await self.overlays(scope)
+        others: list[tuple[int, int]] = []
+        for one in existing:
+            begins = one.from_message_id in at and one.to_message_id not in at
+            if begins and await self.get(scope, one.to_message_id) is not None:
+                other = [message.id for message in await self._raw(scope, one.to_message_id)]
+                shared = takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
+                others.append((at[one.from_message_id], len(list(shared)) - 1))
+        last = {RESERVED_PREFIX + one.id: one.to_message_id for one in existing}
+        places = {message.id: at.get(last.get(message.id, message.id), -1) for message in messages}
+        return frozenset(one for one, place in places.items() if any(low <= place <= high for low, high in others))
 
     async def path_page(
         self,

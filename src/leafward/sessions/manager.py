@@ -221,8 +221,9 @@ class SessionManager(Configurable):
             SessionNotFound: there is no such session.
             ValueError: the summary is blank.
         """
-        if not isinstance(summary, str) or not summary.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError("a summary is a text that is not blank")
+        from leafward.core.compaction import check_summary
+
+        check_summary(summary)
         scope = self._known(session_id)
         message = assistant(f"{CONTINUED}\n\n{summary}")
         first = draft_of(self.get_session(session_id), message)

@@ -13,15 +13,17 @@ from leafward.core.message import Message
 from leafward.core.skills import find_loads
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.sessions.conversation import Conversation, known_id, optional_id
-from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
+from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, Store
 from leafward.stores.leases import DEFAULT_TTL
 
 if TYPE_CHECKING:
+    from leafward.core.compaction import CompactFunction
     from leafward.core.overlays import Compaction
     from leafward.core.prompt import ContextBlock
-    from leafward.sessions.compacting import CompactionRecord, Compactor
+    from leafward.sessions.compaction_state import CompactionRecord
+    from leafward.sessions.compactor import Compactor
     from leafward.sessions.context import Blocks
     from leafward.sessions.foreign import SessionProvider
     from leafward.sessions.freezing import FrozenPrompt
@@ -56,12 +58,13 @@ class _Parts:
 
     @cached_property
     def compactor(self) -> Compactor:
-        from leafward.sessions.compacting import Compactor
+        from leafward.sessions.compactor import Compactor
 
         return Compactor(
             self._setup,
             self.messages,
             self._scope,
+            self._store,
             largest=DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes,
             prompt_tokens=self.prompt.tokens,
             applied=self.prompt.renew,
@@ -347,12 +350,13 @@ class Session(Conversation, Configurable):
     # Compaction.
 
     async def compact(self, leaf_id: str | None = None) -> Compaction | None:
-        """Have the compaction function replace a part of the history by a summary; `None` when nothing came of it.
+        """Have the compaction function replace a part of the history by a summary; `None` when none was laid.
 
         Stored messages never change, and the summary applies only if what it sums up is still the same when it is
-        ready. `compaction_log` tells why nothing came of it.
+        ready. `compaction_log` says why none was laid.
 
         Raises:
+            CompactionFailed: the summary is blank, or longer than what it replaces.
             ConfigurationError: there is no compaction function, or it returned something else.
             MessageNotFound: `leaf_id` is not in this session.
             Exception: whatever the compaction function raises.
@@ -369,11 +373,11 @@ class Session(Conversation, Configurable):
             MessageTooLarge: the summary is larger than a message may be.
             ValueError: the ends are not on one path in this order, the summary is empty, or it would cross another.
         """
-        parts = self._ready()
-        if not isinstance(summary, str) or not summary.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError("a summary is a text that is not blank")
-        from leafward.sessions.compacting import new_overlay
+        from leafward.core.compaction import check_summary
+        from leafward.sessions.compactor import new_overlay
 
+        parts = self._ready()
+        check_summary(summary)
         overlay = new_overlay(
             summary, known_id(from_message_id), known_id(to_message_id), count=self._count, largest=self._largest()
         )
@@ -403,8 +407,7 @@ class Session(Conversation, Configurable):
 
     async def estimate_tokens(self) -> int:
         """Return the tokens of the prompt and the visible history, from counts made when messages were stored."""
-        weight = await self._use().weigh(self._scope)
-        return weight.window + await self._ready().prompt.tokens(weight.prompt, exact=True)
+        return (await self._ready().compactor.weigh(exact=True)).total
 
 
 def draft_of(session: Session, message: Message) -> Draft:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
@@ -13,8 +13,8 @@ from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import TIMEOUT_S, is_async
 from leafward.sessions.providers import Source, StaticContext, StoredContextProvider, find_methods
 
-CompactFunction = Callable[..., Any]
-"""`fn(messages)` or `fn(messages, context)`, plain or async: `None`, or what to summarise and its summary."""
+if TYPE_CHECKING:
+    from leafward.core.compaction import CompactFunction
 
 ErrorHandler = Callable[[Exception], Any]
 
@@ -66,6 +66,7 @@ class Setup:
     prompt_provider: object = None
     on_compaction: CompactFunction | None = None
     compact_after: int | None = None
+    compact_in_background: bool = False
     token_counter: TokenCounter | None = None
     on_compaction_error: ErrorHandler | None = None
 
@@ -89,10 +90,15 @@ class Setup:
 
     def check(self) -> None:
         """Raise what only shows when all is set."""
-        if self.compact_after is not None and self.on_compaction is None:
+        if self.compact_after is None:
+            return
+        if self.on_compaction is None:
             raise ConfigurationError(
                 "compact_after needs a compaction function: add .on_compaction(create_compact_function(summarize=...))"
             )
+        check_threshold = getattr(self.on_compaction, "check_threshold", None)
+        if check_threshold is not None:
+            check_threshold(self.compact_after)
 
 
 class Configurable(ABC):
@@ -152,18 +158,25 @@ class Configurable(ABC):
         self._setup.on_compaction = fn
         return self
 
-    def compact_after(self, threshold: int, token_counter: TokenCounter | None = None) -> Self:
-        """Compact by itself whenever an append makes prompt and history exceed `threshold` tokens."""
+    def compact_after(
+        self, threshold: int, token_counter: TokenCounter | None = None, *, background: bool = False
+    ) -> Self:
+        """Compact whenever an append makes prompt and history exceed `threshold` tokens.
+
+        It runs inside that append, after its message is stored; with `background=True` in a task that goes on when the
+        append has returned. Closing the store cancels that task, and the next append over the threshold starts another.
+        """
         self._check_unused("compact_after() before it")
         if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"compact_after takes a number of tokens of at least 1, not {threshold!r}")
         self._setup.compact_after = threshold
+        self._setup.compact_in_background = background
         if token_counter is not None:
             self._set_counter(token_counter)
         return self
 
     def on_compaction_error(self, fn: ErrorHandler) -> Self:
-        """Have `fn(error)` told when an automatic compaction failed."""
+        """Have `fn(error)` called when an automatic compaction failed or left more than the threshold."""
         self._check_unused("on_compaction_error() before it")
         if not callable(fn):
             raise ConfigurationError(f"on_compaction_error takes a function, not {fn!r}")

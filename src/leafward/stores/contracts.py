@@ -17,10 +17,10 @@ from leafward.core.message import Message
 from leafward.core.parent import ParentId
 
 if TYPE_CHECKING:
+    from leafward.core.notices import Reclaimed
     from leafward.core.overlays import Compaction
     from leafward.core.query import Query
     from leafward.core.ranking import SearchResult
-    from leafward.core.skills import Reclaimed
     from leafward.core.tree import Outline
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
@@ -68,6 +68,8 @@ class View(NamedTuple):
     version: int
     tree: int = 0
     """Tells the session's messages from those it has after it was cleared, or deleted and made again."""
+    no_end_at: frozenset[str] = frozenset()
+    """Messages that a new summary cannot end at: an earlier one covers them and ends on another branch."""
 
 
 class NewOverlay(NamedTuple):
@@ -221,7 +223,7 @@ class MessageStore(Protocol):
         ...
 
     async def reclaim(self, scope: Scope, results: Sequence[Reclaimed]) -> None:
-        """Show a notice in place of these tool results from now on; what is stored stays."""
+        """Show a notice in place of these tool results from now on, and of an earlier notice; what is stored stays."""
         ...
 
     async def weigh(self, scope: Scope) -> Weight:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from leafward.core.ids import Scope
 
 if TYPE_CHECKING:
+    from leafward.core.notices import Reclaimed
     from leafward.core.query import Query
     from leafward.core.ranking import SearchResult
-    from leafward.core.skills import Reclaimed
 
 BLOCK = ""
 """The key under which a block that has no keys keeps its text."""

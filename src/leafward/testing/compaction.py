@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leafward import (
+    CompactionFailed,
     ConfigurationError,
     Message,
     MessageNotFound,
@@ -91,12 +92,26 @@ class _Answers:
         assert await session.compact() is not None
         assert texts(await session.get_history()) == ["in short", "m3", "m4"]
 
-    @pytest.mark.parametrize("answer", [None, {"summary": " \n", "from_message_id": "1", "to_message_id": "2"}])
-    async def test_nothing_is_an_answer_too(self, store: Store, answer: Any) -> None:
-        session = await _compacting(store, answering(answer), 4)
+    async def test_nothing_is_an_answer_too(self, store: Store) -> None:
+        session = await _compacting(store, answering(None), 4)
         version = await session.get_version()
 
         assert await session.compact() is None
+
+        assert await session.get_compactions() == []
+        assert await session.get_version() == version
+
+    @pytest.mark.parametrize(
+        ("summary", "reason"), [("", "blank"), (" \n", "blank"), ("word " * 20, "takes 30 tokens.* take 12$")]
+    )
+    async def test_a_summary_that_is_blank_or_longer_than_what_it_replaces_is_refused(
+        self, store: Store, summary: str, reason: str
+    ) -> None:
+        session = await _compacting(store, covering("1", "2", summary), 4)
+        version = await session.get_version()
+
+        with pytest.raises(CompactionFailed, match=reason):
+            await session.compact()
 
         assert await session.get_compactions() == []
         assert await session.get_version() == version
@@ -233,7 +248,7 @@ class _Keeping:
     async def test_no_function_parts_a_call_from_its_result(self, store: Store, first: str, last: str) -> None:
         chain = [*said(1), calling("c"), *said(1, start=1)]
         chain += [tool_result("c", "seen", name="look", id="result"), *said(2, start=2)]
-        session = Session(store, "s", on_compaction=covering(first, last))
+        session = Session(store, "s", on_compaction=covering(first, last, "s"))
         await session.append_messages(chain)
 
         await session.compact()

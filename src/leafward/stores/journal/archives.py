@@ -8,7 +8,7 @@ from dataclasses import replace
 from leafward.core.archive import Archive, ArchivedEntry, ArchivedMessage, ArchivedOverlay, ArchivedPrompt, Notice
 from leafward.core.info import SessionInfo
 from leafward.core.json import encode
-from leafward.core.skills import Reclaimed
+from leafward.core.notices import Reclaimed
 from leafward.core.times import from_micros, to_micros
 from leafward.stores.drafts import Draft
 from leafward.stores.journal import entry as kinds

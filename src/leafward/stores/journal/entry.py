@@ -10,7 +10,7 @@ from typing import ClassVar
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
 from leafward.core.errors import StoreError
-from leafward.core.skills import Reclaimed
+from leafward.core.notices import Reclaimed
 
 FORMAT = 1
 """The number of this format; a journal says in its first line which one it is in."""

@@ -13,9 +13,9 @@ from leafward.core.archive import Archive
 from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
 from leafward.core.parent import ParentId
-from leafward.core.skills import Reclaimed
 from leafward.stores.contracts import Appended, NewOverlay, Unchanged
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Prompt, Shelf

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leafward.core.ids import Scope
+from leafward.core.notices import Reclaimed
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
-from leafward.core.skills import Reclaimed
 from leafward.stores.entries import BLOCK, Edit, Entry, Prompt, Shelf
 from leafward.stores.leases import Fence
 from leafward.stores.sql import commands, entries

@@ -8,9 +8,9 @@ from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
 from leafward.core.json import decode_body
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import on_path
 from leafward.core.parent import ParentId
-from leafward.core.skills import Reclaimed
 from leafward.core.text import analyzer_version
 from leafward.core.times import to_micros
 from leafward.stores.drafts import Draft

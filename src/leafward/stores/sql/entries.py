@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leafward.core.ids import Scope
+from leafward.core.notices import Reclaimed
 from leafward.core.query import Query
 from leafward.core.ranking import Candidate, SearchResult, rank
-from leafward.core.skills import Reclaimed
 from leafward.core.text import analyzer_version, index_tokens
 from leafward.core.times import from_micros
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
 from leafward.core.parent import ParentId
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
-from leafward.core.skills import Reclaimed
 from leafward.core.tree import Outline
 from leafward.stores.contracts import (
     Appended,

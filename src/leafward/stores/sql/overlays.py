@@ -10,18 +10,19 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Scope
 from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import (
     Compaction,
     Ranges,
     Segment,
     Span,
     is_summary_id,
+    last_shared,
     nests,
     on_path,
     segments,
     summary_id,
 )
-from leafward.core.skills import Reclaimed
 from leafward.core.times import from_micros
 from leafward.stores.contracts import NewOverlay, Unchanged, Weight
 from leafward.stores.sql import statements as sql
@@ -121,6 +122,22 @@ def add_overlay(scope: Scope, overlay: NewOverlay, unchanged: Unchanged | None) 
     return Compaction(overlay.id, overlay.summary, first, last, from_micros(overlay.at))
 
 
+def unfinished(session: SessionRow, end: int | None) -> Operation[list[tuple[int, int]]]:
+    """Return the ranges of the path to `end` that overlays cover which end on another branch.
+
+    On the path a range begins where its overlay does and ends where the branch of its end left the path. An overlay
+    that ended inside such a range would cross it, on the other branch.
+    """
+    found: list[tuple[int, int]] = []
+    path = (yield from walk(session, lanes.ranges(end))) if session.overlays else []
+    if path:
+        for span in map(Span._make, (yield sql.OTHER_SPANS, (session.tree_no, *path[-1]))):
+            if on_path(path, span.low) and not on_path(path, span.high):
+                other = yield from walk(session, lanes.ranges(span.high))
+                found.append((span.low, last_shared(path, other)))
+    return found
+
+
 def _ends(session: SessionRow, end_id: str) -> Operation[tuple[int, int]]:
     if is_summary_id(end_id):
         rows = yield sql.FIND_OVERLAY, (session.tree_no, end_id.removeprefix(RESERVED_PREFIX))
@@ -215,14 +232,20 @@ def reclaim(scope: Scope, results: Sequence[Reclaimed]) -> Operation[None]:
 
 
 def add_notices(session: SessionRow, results: Sequence[Reclaimed]) -> Operation[int]:
-    """Hide results behind notices and return how many were not hidden before."""
-    added = 0
+    """Show notices in place of results and return how many of them changed what is shown."""
+    added = changed = 0
     for message_id, call_id, notice, tokens in results:
         rows = yield sql.FIND_PLACE, (session.tree_no, message_id)
-        if rows and not (yield sql.HAS_RECLAIMED, (rows[0][0], call_id)):
+        shown = single((yield sql.GET_NOTICE, (rows[0][0], call_id))) if rows else notice
+        if shown == notice:
+            continue
+        if shown is None:
             yield sql.ADD_RECLAIMED, (rows[0][0], call_id, session.tree_no, notice)
-            yield sql.SAVE_TOKENS, (tokens, tokens, rows[0][0])
             added += 1
+        else:
+            yield sql.CHANGE_NOTICE, (notice, rows[0][0], call_id)
+        yield sql.SAVE_TOKENS, (tokens, tokens, rows[0][0])
+        changed += 1
     if added:
         yield sql.COUNT_RECLAIMED, (session.reclaimed + added, session.session_no)
-    return added
+    return changed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.json import decode, decode_body
 from leafward.core.message import Message
+from leafward.core.notices import with_notices
 from leafward.core.overlays import Segment, segments, summary_message
-from leafward.core.skills import with_notices
 from leafward.core.tree import Branch, Outline
 from leafward.stores.contracts import NOT_THERE, ChangeRecord, Changes, Cursor, PathPage, Revision, View, not_above
 from leafward.stores.sql import statements as sql
@@ -25,7 +25,7 @@ from leafward.stores.sql.operations import (
     scope_ids,
     walk,
 )
-from leafward.stores.sql.overlays import outermost, path_segments
+from leafward.stores.sql.overlays import outermost, path_segments, unfinished
 
 _CHANGES_AT_ONCE = 64
 _MESSAGES_AT_ONCE = 256
@@ -104,7 +104,14 @@ def view(scope: Scope, leaf_id: str | None) -> Operation[View]:
     if session is None:
         return View([], [], 0)
     rows = yield from _read_visible(session, end)
-    return View([row.message for row in rows], [row.tokens for row in rows], session.version, session.tree_no)
+    others = yield from unfinished(session, end)
+    return View(
+        [row.message for row in rows],
+        [row.tokens for row in rows],
+        session.version,
+        session.tree_no,
+        frozenset(row.message.id for row in rows if any(low <= row.place <= high for low, high in others)),
+    )
 
 
 class _Visible(NamedTuple):
@@ -116,18 +123,13 @@ class _Visible(NamedTuple):
     size: int
 
 
-_Notices = Mapping[int, Mapping[str, str]]
-"""What is shown in place of tool results, by the place of the message and the id of the call."""
-
-
 def _read_visible(session: SessionRow, end: int | None) -> Operation[list[_Visible]]:
     found = yield from path_segments(session, end)
-    notices = yield from _notices(session)
-    return (yield from _read_segments(found, notices, newest_first=False, limit=_ALL))
+    return (yield from _read_segments(session, found, newest_first=False, limit=_ALL))
 
 
 def _read_segments(
-    segments: Iterable[Segment], notices: _Notices, *, newest_first: bool, limit: int
+    session: SessionRow, segments: Iterable[Segment], *, newest_first: bool, limit: int
 ) -> Operation[list[_Visible]]:
     """Read segments in the order they are given until `limit` is reached; summaries that cross stay together."""
     found: list[_Visible] = []
@@ -138,8 +140,9 @@ def _read_segments(
             found += yield from _summaries(segment, newest_first)
         else:
             page = sql.PAGE_UP if newest_first else sql.PAGE_DOWN
-            rows = yield page, (segment.low, segment.high, limit - len(found))
-            for row in starmap(_visible, rows):
+            rows = list(starmap(_visible, (yield page, (segment.low, segment.high, limit - len(found)))))
+            notices = yield from _notices(session, rows)
+            for row in rows:
                 noticed = notices.get(row.place)
                 found.append(row if noticed is None else row._replace(message=with_notices(row.message, noticed)))
     return found
@@ -159,10 +162,12 @@ def _summaries(segment: Segment, newest_first: bool) -> Operation[list[_Visible]
     return found[::-1] if newest_first else found
 
 
-def _notices(session: SessionRow) -> Operation[_Notices]:
+def _notices(session: SessionRow, rows: list[_Visible]) -> Operation[dict[int, dict[str, str]]]:
+    """Return what is shown in place of tool results, by the place of the message and the id of the call."""
     found: dict[int, dict[str, str]] = {}
-    if session.reclaimed:
-        for place, call_id, notice in (yield sql.LIST_RECLAIMED, (session.tree_no,)):
+    if session.reclaimed and rows:
+        ends = rows[0].place, rows[-1].place
+        for place, call_id, notice in (yield sql.NOTICES_BETWEEN, (min(ends), max(ends))):
             found.setdefault(place, {})[call_id] = notice
     return found
 
@@ -196,13 +201,12 @@ def path_page(
         return PathPage([], [], [], None)
     beyond = cursor.place if cursor else None
     as_of = cursor.version if cursor else session.version
-    notices = yield from _notices(session)
     if newest_first and not session.overlays:
-        rows = yield from _page_up(session, end if beyond is None else beyond - 1, notices, limit)
+        rows = yield from _page_up(session, end if beyond is None else beyond - 1, limit)
     else:
         ordered = (yield from path_segments(session, end, as_of))[:: -1 if newest_first else 1]
         rest = (part for part in (_beyond(one, beyond, newest_first) for one in ordered) if part is not None)
-        rows = yield from _read_segments(rest, notices, newest_first=newest_first, limit=limit)
+        rows = yield from _read_segments(session, rest, newest_first=newest_first, limit=limit)
     return _page(rows, limit, leaf=end, version=as_of)
 
 
@@ -225,13 +229,13 @@ def _beyond(segment: Segment, place: int | None, newest_first: bool) -> Segment 
     return segment._replace(low=max(segment.low, place + 1)) if segment.high > place else None
 
 
-def _page_up(session: SessionRow, place: int | None, notices: _Notices, limit: int) -> Operation[list[_Visible]]:
+def _page_up(session: SessionRow, place: int | None, limit: int) -> Operation[list[_Visible]]:
     # Newest first and without summaries: only the lanes that the page reaches are looked at.
     found: list[_Visible] = []
     while place is not None and len(found) < limit:
         lane = lanes.lane_of(place)
         part = [Segment(lanes.before_first(lane), place)]
-        found += yield from _read_segments(part, notices, newest_first=True, limit=limit - len(found))
+        found += yield from _read_segments(session, part, newest_first=True, limit=limit - len(found))
         place = yield from walk(session, lanes.origin(lane))
     return found
 
@@ -246,7 +250,8 @@ def raw_page(scope: Scope, leaf_id: str | None, before: str | None, limit: int |
         end = place - 1
     if session is None:
         return []
-    rows = yield from _page_up(session, end, {}, _ALL if limit is None else limit)
+    unnoticed = session._replace(reclaimed=0)
+    rows = yield from _page_up(unnoticed, end, _ALL if limit is None else limit)
     return [row.message for row in reversed(rows)]
 
 

@@ -185,6 +185,10 @@ ADD_OVERLAY = """
 
 LIST_SPANS = "SELECT overlay_no, seq, low, high, tokens FROM {p}overlay WHERE tree_no = ? ORDER BY overlay_no"
 
+# Those that end elsewhere than in one range of places.
+OTHER_SPANS = """
+    SELECT overlay_no, seq, low, high, tokens FROM {p}overlay WHERE tree_no = ? AND NOT high BETWEEN ? AND ?"""
+
 # The order in which an overlay comes before all that it contains; the index holds all that is asked for.
 NEXT_SPANS = """
     SELECT overlay_no, seq, low, high, tokens FROM {p}overlay
@@ -217,11 +221,15 @@ DROP_SKILL = "DELETE FROM {p}skill WHERE session_no = ? AND label = ? AND skill_
 
 DROP_SKILLS = "DELETE FROM {p}skill WHERE session_no = ?"
 
-HAS_RECLAIMED = "SELECT 1 FROM {p}reclaimed WHERE place = ? AND call_id = ?"
+GET_NOTICE = "SELECT notice FROM {p}reclaimed WHERE place = ? AND call_id = ?"
+
+CHANGE_NOTICE = "UPDATE {p}reclaimed SET notice = ? WHERE place = ? AND call_id = ?"
 
 ADD_RECLAIMED = "INSERT INTO {p}reclaimed (place, call_id, tree_no, notice) VALUES (?, ?, ?, ?)"
 
 LIST_RECLAIMED = "SELECT place, call_id, notice FROM {p}reclaimed WHERE tree_no = ?"
+
+NOTICES_BETWEEN = "SELECT place, call_id, notice FROM {p}reclaimed WHERE place BETWEEN ? AND ?"
 
 NOTICES_AT = "SELECT call_id, notice FROM {p}reclaimed WHERE place = ?"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Protocol, Self
 
+from leafward.stores.background import BackgroundTasks
 from leafward.stores.contracts import Durability, Store
 from leafward.stores.leases import Lease, LeaseTable, TableLeases
 from leafward.stores.sql.context import SqlEntries
@@ -27,6 +28,7 @@ class SqlStore(ABC):
     def __init__(self, runner: Serving, states: StateTable, max_message_bytes: int) -> None:
         self._serving = runner
         self.max_message_bytes = max_message_bytes
+        self.background = BackgroundTasks()
         self.messages = SqlMessages(runner)
         self.entries = SqlEntries(runner)
         self.registry = SqlRegistry(runner, states)
@@ -59,6 +61,7 @@ class Fenced(SqlStore):
         self.unfenced = store
         self.distributed = store.distributed
         self.max_message_bytes = store.max_message_bytes
+        self.background = store.background
         self.leases = store.leases
         self.registry = store.registry
         self.states = store.states.with_lease(lease)

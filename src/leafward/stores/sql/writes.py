@@ -10,8 +10,8 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.json import decode_body
 from leafward.core.message import Message
+from leafward.core.notices import saved_tokens
 from leafward.core.parent import LATEST_LEAF, ParentId
-from leafward.core.skills import saved_tokens
 from leafward.stores.contracts import Appended, Weight
 from leafward.stores.drafts import Draft
 from leafward.stores.sql import statements as sql

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leafward import ConfigurationError, Message, user
 from leafward.core.compaction import CompactionContext, CompactionResult
 from leafward.core.overlays import is_summary_id, summary_id, summary_message
-from leafward.sessions.summaries import create_compact_function
+from leafward.sessions.default_compaction import create_compact_function
 from tests.core.histories import STEPS, History, call_ids, histories, marks, marks_of
 
 
@@ -87,8 +87,11 @@ async def test_of_two_summaries_neither_is_lost() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, "", " \n"])
-async def test_a_blank_answer_is_no_summary(answer: object) -> None:
-    assert await create_compact_function(summarize=Model(answer), tail_token_budget=20)(said(20)) is None
+async def test_a_blank_answer_is_handed_on_to_be_refused(answer: object) -> None:
+    result = await create_compact_function(summarize=Model(answer), tail_token_budget=20)(said(20))
+
+    assert result is not None
+    assert not result.summary.strip()
 
 
 @pytest.mark.parametrize("answer", [7, b"bytes", ["text"], {"summary": "text"}])
@@ -155,8 +158,8 @@ async def test_what_a_summariser_raises_is_raised() -> None:
 # ── options ──────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("name", ["protect_head", "tail_token_budget", "min_tail_messages"])
-@pytest.mark.parametrize("value", [-1, 1.5, "3", None, True])
+@pytest.mark.parametrize("name", ["protect_head", "head_token_budget", "tail_token_budget", "min_tail_messages"])
+@pytest.mark.parametrize("value", [-1, 1.5, "3", [], True])
 def test_a_limit_is_a_whole_number_of_at_least_nought(name: str, value: object) -> None:
     options: dict[str, Any] = {name: value}
 

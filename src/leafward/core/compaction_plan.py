@@ -1,0 +1,296 @@
+"""The plan of a compaction: which messages are summarised, which tool results shortened, what a model is asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+
+from leafward.core.calls import answered_id
+from leafward.core.compaction import CompactionContext
+from leafward.core.cutting import Cuts
+from leafward.core.errors import ConfigurationError
+from leafward.core.message import Message
+from leafward.core.notices import Reclaimed, shortening, with_notices
+from leafward.core.overlays import is_summary_id
+from leafward.core.parts import parts_of, tool_output
+from leafward.core.summary_prompt import ask_for_summary
+from leafward.core.tokens import TokenCounter, checked_count, estimate_tokens
+from leafward.core.transcript import readable
+
+SMALLEST_THRESHOLD = 50
+SMALLEST_PROMPT = 1_000
+LARGEST_PROMPT = 100_000
+"""Tokens of a prompt for the summariser, where neither an option nor a threshold limits them."""
+SMALLEST_SUMMARY = 100
+_TURNS_PER_SUMMARY = 5
+_SHORTEST_ASKED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What of a history is kept, and how long a prompt for the summariser may be."""
+
+    protect_head: int = 3
+    head_token_budget: int | None = None
+    tail_token_budget: int = 20_000
+    min_tail_messages: int = 2
+    prompt_token_budget: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("protect_head", "tail_token_budget", "min_tail_messages"):
+            _check_number(name, getattr(self, name), 0)
+        if self.head_token_budget is not None:
+            _check_number("head_token_budget", self.head_token_budget, 0)
+        if self.prompt_token_budget is not None:
+            _check_number("prompt_token_budget", self.prompt_token_budget, SMALLEST_PROMPT)
+
+    def check_threshold(self, threshold: int) -> None:
+        """Raise `ConfigurationError` for a threshold that no history could be brought below."""
+        if threshold < SMALLEST_THRESHOLD:
+            raise ConfigurationError(
+                f"compact_after({threshold}) leaves no room for a summary and the newest messages: "
+                f"give at least {SMALLEST_THRESHOLD} tokens, about three quarters of the model's window"
+            )
+
+    def prompt_tokens(self, threshold: int | None) -> int:
+        """Return how many tokens a prompt for the summariser may take."""
+        if self.prompt_token_budget is not None:
+            return self.prompt_token_budget
+        return LARGEST_PROMPT if threshold is None else max(threshold, SMALLEST_PROMPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one compaction is going to do."""
+
+    turns: Sequence[Message]
+    """The neighbouring messages that a summary is to replace; none when shortening is enough."""
+    shortened: Sequence[Reclaimed]
+    """The tool results to show shortened."""
+    summary_tokens: int
+    """The length to ask for."""
+    prompt_tokens: int
+    """The most that one prompt may take."""
+    count: TokenCounter
+
+    def ask(self) -> Generator[str, str, str]:
+        """Yield one prompt after another, each to be answered with a summary; return the last answer.
+
+        Raises:
+            CompactionFailed: an answer is too long to go on with.
+        """
+        envelope = self.count(Message.user(""))
+
+        def count(text: str) -> int:
+            # A counter that looks at messages only, not at their length, would never find a prompt too long.
+            return max(estimate_tokens(text), self.count(Message.user(text)) - envelope)
+
+        tokens = self.prompt_tokens - min(envelope, self.prompt_tokens // 10)
+        return ask_for_summary(self.turns, tokens=self.summary_tokens, prompt_tokens=tokens, count=count)
+
+
+def make_plan(
+    messages: Sequence[Message], limits: Limits, context: CompactionContext, token_counter: TokenCounter | None = None
+) -> Plan | None:
+    """Plan the compaction of a history; `None` when there is nothing worth it.
+
+    The first `protect_head` messages stay, as do the newest that fit into `tail_token_budget`, at least
+    `min_tail_messages` and always the last one. A call stays with its result, a pending call with all that follows. An
+    earlier summary is taken in again rather than protected, so that nothing between it and the tail is passed over.
+
+    With a threshold, head and tail together get at most half of what it leaves beside the prompt, the head at most half
+    of that. A history above its threshold keeps no more than this: the newest tool results are shortened to fit, which
+    may be enough, and any other message that is too large is summarised, the last one too. `token_counter` counts for
+    the budgets in place of the session's counter; the threshold is always in the session's tokens.
+    """
+    return _Planner(messages, limits, context, token_counter).plan()
+
+
+def summary_budget(turns: int, previous: int) -> int:
+    """Return how many tokens a summary may take, given those of the turns and of the summaries it replaces."""
+    return max(SMALLEST_SUMMARY, turns // _TURNS_PER_SUMMARY, previous)
+
+
+class _Planner:
+    """Chooses the head, then what to shorten, then the tail; what is between head and tail is summarised."""
+
+    def __init__(
+        self, messages: Sequence[Message], limits: Limits, context: CompactionContext, counter: TokenCounter | None
+    ) -> None:
+        self._messages = list(messages)
+        self._limits = limits
+        self._context = context
+        self._count: TokenCounter = context.count if counter is None else partial(checked_count, counter)
+        self._summaries = [is_summary_id(message.id) for message in messages]
+        # Neighbouring summaries may share messages (overlays that cross): neither can be replaced without the other.
+        joined = [(index, index + 1) for index, both in enumerate(pairwise(self._summaries)) if all(both)]
+        self._cuts = Cuts.of(self._messages, joined)
+        self._weigh()
+        self._free = self._kept_at_most = None
+        if context.threshold is not None:
+            # Where the prompt takes nearly everything, a short history is still better than a long one.
+            self._free = max(context.threshold - context.prompt_tokens, context.threshold // 4)
+            self._kept_at_most = self._free // 2
+        self._start = self._choose_start()
+
+    def plan(self) -> Plan | None:
+        if not self._messages:
+            return None
+        shortened = self._shorten() if self._is_over() and self._context.shorten is not None else []
+        if shortened and not self._is_over():
+            return self._plan(self._start, shortened)
+        end = self._choose_end()
+        if end <= self._start or all(self._summaries[self._start : end]):
+            end = self._start
+        return self._plan(end, shortened) if end > self._start or shortened else None
+
+    def _plan(self, end: int, shortened: list[Reclaimed]) -> Plan:
+        turns = range(self._start, end)
+        previous = sum(self._costs[turn] for turn in turns if self._summaries[turn])
+        wanted = summary_budget(sum(self._costs[turn] for turn in turns) - previous, previous)
+        if self._free is not None:
+            # Half of what is left: a model that writes twice as much is still below the threshold.
+            wanted = max(_SHORTEST_ASKED, min(wanted, (self._free - self._kept(end)) // 2))
+        budget = self._limits.prompt_tokens(self._context.threshold)
+        return Plan(self._messages[self._start : end], shortened, wanted, budget, self._count)
+
+    def _weigh(self) -> None:
+        self._weights = [self._context.count(message) for message in self._messages]
+        same = self._count is self._context.count
+        self._costs = self._weights if same else [self._count(message) for message in self._messages]
+        self._before = list(accumulate(self._weights, initial=0))
+
+    def _kept(self, end: int) -> int:
+        """Return the tokens of the head and of the messages from `end` on."""
+        return self._before[self._start] + self._before[-1] - self._before[end]
+
+    def _is_over(self) -> bool:
+        threshold = self._context.threshold
+        return threshold is not None and self._context.prompt_tokens + self._before[-1] > threshold
+
+    def _choose_start(self) -> int:
+        summaries, cuts = self._summaries, self._cuts
+        first_summary = summaries.index(True) if True in summaries else len(summaries)
+        wanted = min(self._limits.protect_head, first_summary)
+        start = cuts.at_or_after(wanted)
+        if start > first_summary:
+            # Rather give up some of the head than step over a summary.
+            start = cuts.at_or_before(wanted)
+        while start > 0 and not self._head_fits(start):
+            start = cuts.at_or_before(start - 1)
+        return start
+
+    def _head_fits(self, start: int) -> bool:
+        budget, most = self._limits.head_token_budget, self._kept_at_most
+        return (budget is None or sum(self._costs[:start]) <= budget) and (
+            most is None or self._before[start] <= most // 2
+        )
+
+    def _choose_end(self) -> int:
+        """Return where the tail begins; at the start or before it when nothing is to be summarised."""
+        cuts, start = self._cuts, self._start
+        if self._kept_at_most is None and len(self._messages) <= (
+            self._limits.protect_head + self._limits.min_tail_messages
+        ):
+            return start
+        wanted = min(self._tail(), len(self._messages) - self._limits.min_tail_messages, cuts.pending)
+        nearest = cuts.at_or_before(max(0, wanted))
+        if nearest <= start and self._fits(nearest):
+            return start
+        end = nearest
+        while end > start and not self._allowed(end):
+            end = cuts.at_or_before(end - 1)
+        if end > start and self._fits(end):
+            return end
+        found, last = end, self._last_end()
+        later = max(nearest, start)
+        # The first one behind that leaves a tail which fits; if none does, the one that leaves least.
+        while later < last and not (found > start and self._fits(found)):
+            later = cuts.at_or_after(later + 1)
+            if later <= last and self._allowed(later):
+                found = later
+        return found
+
+    def _allowed(self, end: int) -> bool:
+        return self._messages[end - 1].id not in self._context.no_end_at
+
+    def _fits(self, end: int) -> bool:
+        return not self._is_over() or self._kept_at_most is None or self._kept(end) <= self._kept_at_most
+
+    def _last_step(self) -> int:
+        """Return where the newest messages begin that belong together, or that wait for a result."""
+        return self._cuts.at_or_before(min(len(self._messages) - 1, self._cuts.pending))
+
+    def _last_end(self) -> int:
+        """Return the last place where a tail may begin: behind all messages only if the last ones are too large."""
+        last, everything = self._last_step(), len(self._messages)
+        return last if self._cuts.pending < everything or self._fits(last) else everything
+
+    def _tail(self) -> int:
+        """Return where the tail begins that fits into its budget; the last message always belongs to it."""
+        tail = len(self._messages)
+        budget, most = self._limits.tail_token_budget, self._kept_at_most
+        room = None if most is None else most - self._before[self._start]
+        cost = 0
+        while tail > self._start:
+            cost += self._costs[tail - 1]
+            too_much = cost > budget or (room is not None and self._before[-1] - self._before[tail - 1] > room)
+            if too_much and tail < len(self._messages):
+                break
+            tail -= 1
+        return tail
+
+    def _shorten(self) -> list[Reclaimed]:
+        """Shorten the newest tool results, if they are too large to be kept as they are."""
+        first = self._last_step()
+        if self._kept_at_most is None or first < self._start:
+            return []
+        room = self._kept_at_most - self._before[self._start]
+        newest = self._messages[first:]
+        lengths = [_result_lengths(message) for message in newest]
+        longest = max((length for one in lengths for length in one.values()), default=0)
+        if self._before[-1] - self._before[first] <= room or not longest:
+            return []
+
+        def shown(most: int) -> list[Message]:
+            return [_shorten(message, known, most) for message, known in zip(newest, lengths, strict=True)]
+
+        def weight(most: int) -> int:
+            return sum(map(self._context.count, shown(most)))
+
+        # To half of the room: the question that they answer is to fit in beside them.
+        most = max(0, bisect_right(range(longest), room // 2, key=weight) - 1)
+        if weight(most) > room and self._cuts.pending == len(self._messages):
+            return []
+        before = self._weights[first:]
+        self._messages[first:] = shown(most)
+        self._weigh()
+        found: list[Reclaimed] = []
+        for message, known, old, new in zip(newest, lengths, before, self._weights[first:], strict=True):
+            calls = [call_id for call_id, length in known.items() if length > most]
+            saved = [max(0, old - new), *[0] * len(calls)]
+            found += [Reclaimed(message.id, one, shortening(most), saved.pop(0)) for one in calls]
+        return found
+
+
+def _result_lengths(message: Message) -> dict[str, int]:
+    """Return how many characters the results in a message have, by the id of their call."""
+    found: dict[str, int] = {}
+    for part in parts_of(message.body):
+        call_id = answered_id(part)
+        if call_id is not None:
+            found[call_id] = max(found.get(call_id, 0), len(readable(tool_output(part))))
+    return found
+
+
+def _shorten(message: Message, lengths: Mapping[str, int], most: int) -> Message:
+    notices = {call_id: shortening(most) for call_id, length in lengths.items() if length > most}
+    return with_notices(message, notices) if notices else message
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} is a whole number of at least {least:,}, not {value!r}")

@@ -1,0 +1,62 @@
+"""Notices that a history shows in place of tool results; what is stored stays unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from leafward.core.calls import answered_id
+from leafward.core.message import Message
+from leafward.core.parts import Part, parts_of, tool_output
+from leafward.core.tokens import TokenCounter, count_tokens
+from leafward.core.transcript import readable
+
+_SHORTENED = re.compile(r"\[shortened to ([0-9]{1,9}) characters\]")
+
+
+class Reclaimed(NamedTuple):
+    """A tool's result that a history shows as a notice from now on, and the tokens that saves.
+
+    A later notice for the same result takes the place of an earlier one.
+    """
+
+    message_id: str
+    call_id: str
+    notice: str
+    tokens: int
+
+
+def shortening(shown: int) -> str:
+    """Return the notice that shows the first `shown` characters of a result.
+
+    It holds a number and not the characters, so that a history never shows what the stored message no longer says.
+    """
+    return f"[shortened to {shown} characters]"
+
+
+def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
+    """Return a message with a notice in place of its results for these calls."""
+    parts = [_with_notice(part, notices) for part in parts_of(message.body)]
+    body = {key: value for key, value in message.body.items() if key not in ("tool_calls", "tool_call_id")}
+    return Message.stored(message.id, message.role, message.at, {**body, "parts": parts})
+
+
+def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCounter = count_tokens) -> int:
+    """Return how many tokens fewer a message takes when its results for these calls are replaced by a notice."""
+    return max(0, count(message) - count(with_notices(message, notices)))
+
+
+def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
+    notice = notices.get(answered_id(part) or "")
+    if notice is None:
+        return part
+    if found := _SHORTENED.fullmatch(notice):
+        text, shown = readable(tool_output(part)), int(found[1])
+        if len(text) <= shown:
+            return part
+        notice = f"{text[:shown]}… [shortened: {len(text) - shown:,} of {len(text):,} characters are left out]"
+    if part["type"] == "tool_result":
+        return {**part, "output" if "output" in part else "content": [{"type": "text", "text": notice}]}
+    held = next(key for key in ("output", "result", "errorText") if part.get(key) is not None)
+    return {**part, held: notice}

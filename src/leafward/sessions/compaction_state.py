@@ -1,0 +1,88 @@
+"""What the handles of one session in a process share about its compactions: the queue, the back-off, the record."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from leafward.core.ids import Scope
+from leafward.core.overlays import Compaction
+
+LONGEST_WAIT = 64
+"""Appends after which an automatic compaction is tried again, however often it failed."""
+_REMEMBERED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRecord:
+    """Why a compaction was, or was not, made."""
+
+    at: datetime
+    automatic: bool
+    reason: str
+    tokens: int | None
+    threshold: int | None
+    compaction: Compaction | None = None
+    error: Exception | None = None
+
+
+class CompactionState:
+    """Lets one compaction of a session run at a time, and spaces the attempts after failures."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._queued = 0
+        self._task: asyncio.Task[None] | None = None
+        self.failures = 0
+        self.appends_to_skip = 0
+        self.prompt_unknown = False
+        """Whether the prompt could not be counted when that was last tried."""
+        self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a compaction runs, or waits for one that does."""
+        return self._queued > 0 or (self._task is not None and not self._task.done())
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Run one at a time, in the order they came."""
+        self._queued += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._queued -= 1
+
+    def runs_in(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def back_off(self) -> None:
+        _backing_off.append(self)
+        self.failures += 1
+        self.appends_to_skip = min(2**self.failures - 1, LONGEST_WAIT)
+
+    def succeeded(self) -> None:
+        self.failures = self.appends_to_skip = 0
+
+
+# Where each append has a handle of its own, this remembers that the last one failed.
+_backing_off: deque[CompactionState] = deque(maxlen=1024)
+
+_states: weakref.WeakKeyDictionary[object, weakref.WeakValueDictionary[Scope, CompactionState]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def state_of(storage: object, scope: Scope) -> CompactionState:
+    """Return what all handles on a session of a storage share."""
+    states = _states.setdefault(storage, weakref.WeakValueDictionary())
+    state = states.get(scope)
+    if state is None:
+        state = states[scope] = CompactionState()
+    return state

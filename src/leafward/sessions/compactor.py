@@ -1,0 +1,368 @@
+"""Compaction of a session: when it runs, how its result is checked and applied, and the record of both."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from leafward.core.compaction import (
+    CompactionContext,
+    CompactionResult,
+    check_summary,
+    covered_range,
+    explain_weight,
+    read_result,
+)
+from leafward.core.errors import CompactionFailed, ConfigurationError, MessageNotFound
+from leafward.core.ids import Scope, new_id
+from leafward.core.message import Message
+from leafward.core.notices import Reclaimed
+from leafward.core.overlays import Compaction, summary_message
+from leafward.core.times import from_micros, now_micros
+from leafward.core.tokens import TokenCounter, checked_count, count_tokens
+from leafward.sessions.calling import call
+from leafward.sessions.compaction_state import CompactionRecord, CompactionState, state_of
+from leafward.sessions.conversation import check_size
+from leafward.sessions.setup import Setup
+from leafward.stores.background import background_of
+from leafward.stores.contracts import MessageStore, NewOverlay, Store, Unchanged, View, Weight
+
+_log = logging.getLogger("leafward.sessions")
+
+
+class Size(NamedTuple):
+    """The tokens that a session's history and its prompt take."""
+
+    window: int
+    prompt: int
+
+    @property
+    def total(self) -> int:
+        return self.window + self.prompt
+
+
+_asking: ContextVar[tuple[CompactionState, ...]] = ContextVar("compactions whose function is running", default=())
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What one compaction has done so far, and to which history."""
+
+    view: View
+    made: Compaction | None = None
+    shortened: int = 0
+    reason: str = ""
+
+
+class Compactor:
+    """Compacts one session, on demand and when it exceeds its threshold, one compaction at a time."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        messages: MessageStore,
+        scope: Scope,
+        store: Store | None,
+        *,
+        largest: int,
+        prompt_tokens: Callable[..., Awaitable[int]],
+        applied: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._setup = setup
+        self._messages = messages
+        self._scope = scope
+        self._store = store
+        self._largest = largest
+        self._prompt_tokens = prompt_tokens
+        self._applied = applied
+        # Handles on one custom storage have different messages, and this in common.
+        self._state = state_of(getattr(messages, "kept", messages), scope)
+        self._miscounted: list[Exception] = []
+
+    @property
+    def records(self) -> list[CompactionRecord]:
+        """The last compactions that were made, tried or left undone, oldest first."""
+        return list(self._state.records)
+
+    def count(self, message: Message) -> int:
+        """Count a message with the session's counter; a counter that fails is reported, and the estimate taken."""
+        counter = self._setup.token_counter
+        if counter is None:
+            return count_tokens(message)
+        try:
+            return checked_count(counter, message)
+        except Exception as error:  # noqa: BLE001  (a message is not lost for a counter that fails)
+            self._miscounted.append(error)
+            return count_tokens(message)
+
+    async def weigh(self, weight: Weight | None = None, *, exact: bool = False) -> Size:
+        """Return what the session takes, given what its store says of it if that is known."""
+        found = await self._messages.weigh(self._scope) if weight is None else weight
+        return Size(found.window, await self._prompt_tokens(found.prompt, exact=exact))
+
+    async def compact(self, leaf_id: str | None) -> Compaction | None:
+        """Summarise now; waits for a compaction that runs."""
+        if self._setup.on_compaction is None:
+            raise ConfigurationError(
+                "this session has no compaction function: add .on_compaction(create_compact_function(summarize=...))"
+            )
+        if self._state in _asking.get():
+            raise ConfigurationError("a compaction function cannot compact the session that it is asked to summarise")
+        async with self._state.alone():
+            try:
+                attempt = await self._run(leaf_id, await self._known_prompt())
+            except Exception as error:
+                self._record("it failed", automatic=False, error=error)
+                raise
+        self._record(attempt.reason, automatic=False, compaction=attempt.made)
+        if attempt.made is not None:
+            self._state.succeeded()
+            await self._renew_prompt()
+        return attempt.made
+
+    async def after_append(self, weight: Weight | None) -> None:
+        """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised."""
+        while self._miscounted:
+            await self._report(self._miscounted.pop())
+        threshold = self._setup.compact_after
+        if weight is None or threshold is None:
+            return
+        if self._state.prompt_unknown and self._skips():
+            return
+        try:
+            self._state.prompt_unknown = True
+            size = await self.weigh(weight)
+            self._state.prompt_unknown = False
+        except Exception as error:  # noqa: BLE001  (the message is stored, and its append must not seem to have failed)
+            await self._failed(error, weight.window)
+            return
+        if size.total <= threshold:
+            return
+        if self._state.busy:
+            self._record("another compaction is running", automatic=True, tokens=size.total)
+        elif not self._skips(size.total):
+            if self._setup.compact_in_background:
+                self._state.runs_in(background_of(self._store).start(self._compact_later(size)))
+            else:
+                await self._compact_now(size)
+
+    def _skips(self, tokens: int | None = None) -> bool:
+        """Count an append that does not try after a failure, if this is one."""
+        if self._state.appends_to_skip == 0:
+            return False
+        self._state.appends_to_skip -= 1
+        failed, left = self._state.failures, self._state.appends_to_skip + 1
+        self._record(f"backing off: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
+        return True
+
+    async def _compact_later(self, size: Size) -> None:
+        # The task has the context of the append, which a compaction function of another session may have made.
+        _asking.set(())
+        await self._compact_now(size)
+
+    async def _compact_now(self, size: Size) -> None:
+        try:
+            async with self._state.alone():
+                attempt = await self._run(None, size.prompt)
+            if attempt.made is not None:
+                await self._renew_prompt()
+            error = await self._without_effect(attempt)
+        except Exception as failure:  # noqa: BLE001  (as above)
+            await self._failed(failure, size.total)
+            return
+        self._record(attempt.reason, automatic=True, tokens=size.total, compaction=attempt.made, error=error)
+        if error is None:
+            self._state.succeeded()
+        else:
+            self._state.back_off()
+            await self._report(error)
+
+    async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
+        """Return an error that says why the session is still above its threshold, if it is."""
+        threshold = self._setup.compact_after
+        size = await self.weigh()
+        if threshold is None or size.total <= threshold:
+            return None
+        view = await self._messages.view(self._scope, None)
+        why = explain_weight(view.messages, view.tokens, self._context(_Attempt(view), size.prompt))
+        reason = "; ".join(filter(None, (attempt.reason, why)))
+        return CompactionFailed(self._scope.session_id, reason, tokens=size.total, threshold=threshold)
+
+    async def _failed(self, error: Exception, tokens: int) -> None:
+        self._state.back_off()
+        self._record("it failed", automatic=True, tokens=tokens, error=error)
+        await self._report(error)
+
+    async def _known_prompt(self) -> int:
+        """Return the tokens of the prompt if a threshold makes them matter."""
+        if self._setup.compact_after is None:
+            return 0
+        try:
+            return (await self.weigh()).prompt
+        except Exception as error:  # noqa: BLE001  (a summary can be made without; the block's error is reported)
+            await self._report(error)
+            return 0
+
+    async def _renew_prompt(self) -> None:
+        try:
+            await self._applied()
+        except Exception as error:  # noqa: BLE001  (the summary is stored; that the prompt was not renewed is reported)
+            await self._report(error)
+
+    async def _run(self, leaf_id: str | None, prompt_tokens: int) -> _Attempt:
+        """Have the function summarise the history and lay the summary over it; say what was done.
+
+        Raises:
+            CompactionFailed: the summary is refused.
+            Exception: whatever the function raises.
+        """
+        attempt = _Attempt(await self._messages.view(self._scope, leaf_id))
+        if not attempt.view.messages:
+            attempt.reason = "there is no history"
+            return attempt
+        result = await self._ask(self._context(attempt, prompt_tokens), attempt.view)
+        if result is not None:
+            await self._apply(attempt, result)
+        else:
+            attempt.reason = "the compaction function found nothing to summarise"
+        if attempt.shortened:
+            attempt.reason = f"{attempt.shortened} tool results were shortened; {attempt.reason}"
+        return attempt
+
+    async def _apply(self, attempt: _Attempt, result: CompactionResult) -> None:
+        view = attempt.view
+        start, end = covered_range(view.messages, result, view.no_end_at)
+        if start == end:
+            attempt.reason = (
+                "the range holds calls that wait for their results, or would part a call from its result or cross an "
+                "earlier summary"
+            )
+            return
+        covered = view.messages[start:end]
+        overlay = self._checked(result.summary, covered, sum(view.tokens[start:end]))
+        unchanged = Unchanged(view.version, frozenset(message.id for message in covered), view.tree)
+        try:
+            attempt.made = await self._messages.add_overlay(self._scope, overlay, unchanged=unchanged)
+        except MessageNotFound:
+            attempt.made = None
+        if attempt.made is None:
+            attempt.reason = "the messages that were summarised have changed meanwhile"
+        else:
+            attempt.reason = f"{len(covered)} messages became one summary"
+
+    def _checked(self, summary: str, covered: Sequence[Message], tokens: int) -> NewOverlay:
+        """Return a summary as a store takes it.
+
+        Raises:
+            CompactionFailed: it is blank, or longer than the messages it is to replace.
+        """
+        try:
+            check_summary(summary)
+        except ValueError:
+            raise CompactionFailed(self._scope.session_id, "the summary is blank") from None
+        overlay = new_overlay(summary, covered[0].id, covered[-1].id, count=self.count, largest=self._largest)
+        if overlay.tokens > tokens:
+            raise CompactionFailed(
+                self._scope.session_id,
+                f"the summary takes {overlay.tokens:,} tokens, the {len(covered)} messages it replaces take {tokens:,}",
+            )
+        return overlay
+
+    def _context(self, attempt: _Attempt, prompt_tokens: int) -> CompactionContext:
+        view = attempt.view
+        known = {message.id: (message, tokens) for message, tokens in zip(view.messages, view.tokens, strict=True)}
+
+        def count(message: Message) -> int:
+            seen, tokens = known.get(message.id, (None, 0))
+            return tokens if message is seen or message == seen else self.count(message)
+
+        async def shorten(results: Sequence[Reclaimed]) -> None:
+            await self._messages.reclaim(self._scope, results)
+            attempt.shortened += len(results)
+
+        return CompactionContext(
+            count,
+            self._scope.session_id,
+            self._setup.compact_after,
+            prompt_tokens,
+            view.no_end_at,
+            # A custom storage keeps no notices.
+            None if self._store is None else shorten,
+        )
+
+    async def _ask(self, context: CompactionContext, view: View) -> CompactionResult | None:
+        function = self._setup.on_compaction
+        assert function is not None
+        arguments: list[object] = [list(view.messages)]
+        if _takes_context(function):
+            arguments.append(context)
+        asking = _asking.set((*_asking.get(), self._state))
+        try:
+            answer = await call(function, *arguments)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Something the function waited for was cancelled, not the caller of the function.
+            raise RuntimeError("the compaction function was cancelled from within") from error
+        finally:
+            _asking.reset(asking)
+        return read_result(answer)
+
+    def _record(
+        self,
+        reason: str,
+        *,
+        automatic: bool,
+        tokens: int | None = None,
+        compaction: Compaction | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        threshold = self._setup.compact_after
+        if error is not None:
+            # Or each record would keep the history that its frames held.
+            traceback.clear_frames(error.__traceback__)
+        self._state.records.append(
+            CompactionRecord(from_micros(now_micros()), automatic, reason, tokens, threshold, compaction, error)
+        )
+
+    async def _report(self, error: Exception) -> None:
+        """Give an error to its handler, else to the log."""
+        handler = self._setup.on_compaction_error
+        if handler is None:
+            _log.warning("compaction of session %r failed", self._scope.session_id, exc_info=error)
+            return
+        try:
+            await call(handler, error)
+        except Exception as failure:  # noqa: BLE001  (no other place is left to report it to)
+            _log.warning("on_compaction_error of session %r failed", self._scope.session_id, exc_info=failure)
+
+
+def new_overlay(summary: str, from_id: str, to_id: str, *, count: TokenCounter, largest: int) -> NewOverlay:
+    """Return a summary as a store takes it.
+
+    Raises:
+        MessageTooLarge: it is larger than a message may be.
+    """
+    overlay_id, at = new_id(), now_micros()
+    message, body = summary_message(overlay_id, summary, at).sealed()
+    check_size(message, body, largest)
+    return NewOverlay(overlay_id, message.text, count(message), at, from_id, to_id)
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Tell whether a function has a second parameter that is meant for the context."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return False  # A built-in has no signature to look at.
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(positional) > 1:
+        return positional[1].default is inspect.Parameter.empty or positional[1].name == "context"
+    return any(one.kind is one.VAR_POSITIONAL for one in parameters)
