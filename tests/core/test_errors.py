@@ -12,6 +12,7 @@ import pytest
 from leafward.core import errors
 from leafward.core.errors import (
     BlockNotFound,
+    CompactionFailed,
     ConfigurationError,
     Conflict,
     ContextError,
@@ -57,6 +58,7 @@ EXAMPLES: dict[type[BaseException], LeafwardError] = {
         ConfigurationError("set up wrongly"),
         ContextError("the block is read-only"),
         MessageTooLarge("m-1", size=10, limit=5),
+        CompactionFailed("chat-1", "the system prompt is too long", tokens=9000, threshold=6000),
         StateDecodeError(None, None, None, "at `role`: expected str, got int"),
         StoreError("the server is gone"),
         StorageFull("chat.db"),
