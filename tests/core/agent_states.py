@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import get_args
 
 from hypothesis import strategies as st
 
 from leafward.core.agent_contexts import (
-    MODES,
-    TASK_STATES,
+    Mode,
     PermissionContext,
     PermissionRule,
     PlanModeContext,
     SpawnEntry,
     Task,
     TasksContext,
+    TaskState,
     ToolContext,
     WorkingDirectory,
 )
@@ -64,7 +65,7 @@ TASKS = st.builds(
     Task,
     TEXT,
     TEXT,
-    state=st.sampled_from(TASK_STATES),
+    state=st.sampled_from(get_args(TaskState)),
     owner=st.none() | TEXT,
     blocks=st.lists(TEXT, max_size=2),
     metadata=EXTRA,
@@ -80,7 +81,7 @@ STATES = st.builds(
     shutdown_interrupted=st.booleans(),
     permission_context=st.builds(
         PermissionContext,
-        mode=st.sampled_from(MODES),
+        mode=st.sampled_from(get_args(Mode)),
         working_directories=st.dictionaries(TEXT, st.builds(WorkingDirectory, TEXT, TEXT, EXTRA), max_size=1),
         allow_rules=RULES,
         ask_rules=RULES,

@@ -171,7 +171,7 @@ Damage = Callable[[dict[str, Any]], object]
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "no messages": (lambda data: data.pop("messages"), "messages"),
     "no session": (lambda data: data.pop("session"), "session"),
-    "messages that are no list": (lambda data: data.update(messages={}), "messages is {}"),
+    "messages that are no list": (lambda data: data.update(messages={}), "messages must be a list"),
     "a message twice": (lambda data: data["messages"].append(data["messages"][0]), "'m0'"),
     "a parent that comes later": (lambda data: data["messages"].reverse(), "parent"),
     "a parent that is missing": (lambda data: data["messages"][0].update(parent="gone"), "'gone'"),
@@ -210,11 +210,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a blank name": (lambda data: data["session"].update(name=" "), "name"),
     "a refused id": (lambda data: data["session"].update(id=".."), "id"),
     "a parent that is refused": (lambda data: data["session"].update(parentSessionId=""), "id"),
-    "a cost that is text": (lambda data: data["session"].update(estimatedCost="much"), "much"),
+    "a cost that is text": (
+        lambda data: data["session"].update(estimatedCost="much"),
+        "session.estimatedCost must be a number",
+    ),
     "an infinite cost": (lambda data: data["session"].update(estimatedCost=float("inf")), "inf"),
     "a cost that is no number": (lambda data: data["session"].update(estimatedCost=float("nan")), "nan"),
     "a time without zone": (lambda data: data["session"].update(createdAt="2026-01-01T00:00:00"), "2026"),
-    "a time that is a number": (lambda data: data["session"].update(createdAt=5), "5"),
+    "a time that is a number": (lambda data: data["session"].update(createdAt=5), "session.createdAt must be a string"),
 }
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
-from leafward.core.fields import Fields, refuse
+from msgspec import Struct
+
+from leafward.core.agent_records import read_as, refuse
+from leafward.core.errors import StateDecodeError
 from leafward.core.parts import Part, plain_text, tool_output
 
-CALL_STATES = ("pending", "asking", "allowed", "submitted", "finished")
-RESULT_STATES = ("success", "error", "interrupted", "denied", "running")
+CallState = Literal["pending", "asking", "allowed", "submitted", "finished"]
+ResultState = Literal["success", "error", "interrupted", "denied", "running"]
+Object = dict[str, Any]
 
 _MEDIA = frozenset({"data", "image", "audio", "video"})
 _ALLOWED = {"USER": _MEDIA | {"text"}, "SYSTEM": frozenset({"text"})}
-_SOURCES = {"url": ("url",), "base64": ("media_type", "data")}
 _SNAKE = {
     "min_pixels": "minPixels",
     "max_pixels": "maxPixels",
@@ -24,25 +26,118 @@ _SIZES: dict[str, Any] = {**dict.fromkeys(_SNAKE.values(), int), "fps": (int, fl
 _COUNTS = frozenset({"inputTokens", "outputTokens", "cachedTokens", "time"})
 
 
-def check_role(kind: str, role: str, where: str) -> None:
-    """Refuse a block that a message of this role may not hold."""
+# ── reading ──────────────────────────────────────────────────────────────────
+
+
+class _Block(Struct, tag_field="type"):
+    """A block as AgentScope's reader takes it: `null` counts as missing."""
+
+
+class _Text(_Block, tag="text"):
+    text: str | None = None
+
+
+class _Thinking(_Block, tag="thinking"):
+    thinking: str | None = None
+    metadata: Object | None = None
+
+
+class _ToolUse(_Block, tag="tool_use"):
+    id: str | None = None
+    name: str | None = None
+    content: str | None = None
+    input: Object | None = None
+    metadata: Object | None = None
+    state: CallState | None = None
+
+
+class _ToolResult(_Block, tag="tool_result"):
+    id: str | None = None
+    name: str | None = None
+    output: list[Block] | None = None
+    metadata: Object | None = None
+    state: ResultState | None = None
+
+
+class _Hint(_Block, tag="hint"):
+    id: str | None = None
+    hint: str | None = None
+    source: str | None = None
+
+
+class _Url(Struct, tag_field="type", tag="url"):
+    url: str
+
+
+class _Base64(Struct, tag_field="type", tag="base64"):
+    media_type: str
+    data: str
+
+
+class _Image(_Block, tag="image"):
+    source: _Url | _Base64
+
+
+class _Audio(_Block, tag="audio"):
+    source: _Url | _Base64
+
+
+class _Video(_Block, tag="video"):
+    source: _Url | _Base64
+
+
+class _Data(_Block, tag="data"):
+    source: _Url | _Base64
+
+
+Block = _Text | _Thinking | _ToolUse | _ToolResult | _Hint | _Image | _Audio | _Video | _Data
+
+
+def check_block(block: Part, role: str, where: str) -> None:
+    """Refuse what the shape of a block cannot say: that a message of this role may not hold it, or that a result's
+    metadata holds null."""
+    kind: str = block["type"]
     allowed = _ALLOWED.get(role)
     if allowed is not None and kind not in allowed:
         refuse(where, f"is a {kind!r} block, which a {role} message may not hold")
+    if kind == "tool_result":
+        metadata: Object = block.get("metadata") or {}
+        for key, value in metadata.items():
+            if value is None:
+                refuse(f"{where}.metadata.{key}", "is null, which a result's metadata may not hold")
+        for index, inner in enumerate(block.get("output") or ()):
+            check_block(inner, "", f"{where}.output[{index}]")
 
 
-def read_block(value: object, where: str) -> Part:
-    """Return a block with what AgentScope's reader fills in; one that lacks nothing is returned as it is.
+def fits(part: Part, role: str) -> bool:
+    """Say whether AgentScope's reader takes a part in a message of this role."""
+    try:
+        read_as(cast(type[Block], Block), part, "")
+        check_block(part, role, "")
+    except StateDecodeError:
+        return False
+    return True
 
-    Raises:
-        StateDecodeError: it would refuse the block.
-    """
-    fields = Fields(value, where)
-    kind = fields.required_text("type")
-    if kind not in _CHECKS:
-        fields.refuse("type", f"is {kind!r}, not one of {', '.join(_CHECKS)}")
-    filled = {key: value for key, value in _CHECKS[kind](fields).items() if fields.values.get(key) is not value}
-    return {**fields.values, **filled} if filled else fields.values
+
+def filled(block: Part) -> Part:
+    """Return a block with what AgentScope's reader fills in; one that lacks nothing is returned unchanged."""
+    match block["type"]:
+        case "text":
+            usual: Part = {"text": ""}
+        case "tool_use":
+            usual = {"input": {}, "metadata": {}, "state": "pending"}
+        case "tool_result":
+            inner = [filled(one) for one in block.get("output") or ()]
+            usual = {"output": inner, "metadata": {}, "state": "running"}
+            if inner != block.get("output"):
+                block = {**block, "output": inner}
+        case _:
+            return block
+    missing = {key: value for key, value in usual.items() if block.get(key) is None}
+    return {**block, **missing} if missing else block
+
+
+# ── writing ──────────────────────────────────────────────────────────────────
 
 
 def in_words(part: Part, *, results: bool) -> Part:
@@ -57,7 +152,7 @@ def in_words(part: Part, *, results: bool) -> Part:
             "name": name if isinstance(name, str) else None,
             "output": [{"type": "text", "text": plain_text(tool_output(part))}],
             "metadata": {},
-            "state": state if state in RESULT_STATES else "success",
+            "state": state if state in get_args(ResultState) else "success",
         }
     return {"type": "text", "text": plain_text(part)}
 
@@ -91,77 +186,3 @@ def usage_by_the_rules(usage: object) -> dict[str, Any] | None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _text(fields: Fields) -> dict[str, Any]:
-    return {"text": fields.text("text") or ""}
-
-
-def _thinking(fields: Fields) -> dict[str, Any]:
-    fields.text("thinking")
-    fields.object("metadata")
-    return {}
-
-
-def _tool_use(fields: Fields) -> dict[str, Any]:
-    for key in ("id", "name", "content"):
-        fields.text(key)
-    return {
-        "input": fields.object("input").values,
-        "metadata": fields.object("metadata").values,
-        "state": _state(fields, CALL_STATES, "pending"),
-    }
-
-
-def _tool_result(fields: Fields) -> dict[str, Any]:
-    for key in ("id", "name"):
-        fields.text(key)
-    found = [(item, read_block(item, where)) for item, where in fields.items("output")]
-    metadata = fields.object("metadata")
-    for key, value in metadata.values.items():
-        if value is None:
-            metadata.refuse(key, "is null, which a result's metadata may not hold")
-    same = fields.values.get("output") is not None and all(before is after for before, after in found)
-    return {
-        "output": fields.values["output"] if same else [block for _, block in found],
-        "metadata": metadata.values,
-        "state": _state(fields, RESULT_STATES, "running"),
-    }
-
-
-def _state(fields: Fields, known: tuple[str, ...], default: str) -> str:
-    value = fields.text("state")
-    if value is not None and value not in known:
-        fields.refuse("state", f"is {value!r}, not one of {', '.join(known)}")
-    return default if value is None else value
-
-
-def _media(fields: Fields) -> dict[str, Any]:
-    if fields.values.get("source") is None:
-        fields.refuse("source", "is missing")
-    source = fields.object("source")
-    kind = source.required_text("type")
-    if kind not in _SOURCES:
-        source.refuse("type", f"is {kind!r}, not one of {', '.join(_SOURCES)}")
-    for key in _SOURCES[kind]:
-        source.required_text(key)
-    return {}
-
-
-def _hint(fields: Fields) -> dict[str, Any]:
-    for key in ("id", "hint", "source"):
-        fields.text(key)
-    return {}
-
-
-_CHECKS: dict[str, Callable[[Fields], dict[str, Any]]] = {
-    "text": _text,
-    "thinking": _thinking,
-    "tool_use": _tool_use,
-    "tool_result": _tool_result,
-    "image": _media,
-    "audio": _media,
-    "video": _media,
-    "data": _media,
-    "hint": _hint,
-}

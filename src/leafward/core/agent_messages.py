@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from leafward.core.agent_blocks import by_the_rules, check_role, in_words, read_block, usage_by_the_rules
+from msgspec import UNSET, Struct, UnsetType, field
+
+from leafward.core.agent_blocks import Block, by_the_rules, check_block, filled, fits, in_words, usage_by_the_rules
+from leafward.core.agent_records import read_as, read_object, refuse
 from leafward.core.errors import StateDecodeError
-from leafward.core.fields import Fields, refuse
 from leafward.core.json import encode
 from leafward.core.message import Message, as_message
 from leafward.core.parts import Part
 from leafward.core.times import from_micros, parse_local
+from leafward.core.untrusted import place
 
 AT = "leafward_at"
 """The key that gives a message's time in microseconds since 1970, and says that we made it."""
@@ -52,71 +55,70 @@ def read_messages(items: list[tuple[object, str]], *, roles: bool = True) -> lis
     return found
 
 
+class _Msg(Struct):
+    """A `Msg` as AgentScope's reader takes it: `null` counts as missing."""
+
+    role: Literal["USER", "ASSISTANT", "SYSTEM", "TOOL"]
+    content: list[Block | None] | None = None
+    id: str | None = None
+    name: str | None = None
+    metadata: dict[str, Any] | None = None
+    timestamp: str | None = None
+    usage: dict[str, Any] | None = None
+    at: int | UnsetType = field(default=UNSET, name=AT)
+
+
 def _read_message(item: object, where: str, before: int, index: int, roles: bool) -> Message:
-    fields = Fields(item, where)
+    given = read_object(item, where)
     try:
-        if CARRIED in fields.values:
-            return Message.from_dict(fields.object(CARRIED).values)
-        id, role, at, body = _read(fields, before, index, roles)
+        if CARRIED in given:
+            return Message.from_dict(read_object(given[CARRIED], place(where, CARRIED)))
+        id, role, at, body = _read(given, where, before, index, roles)
         return Message.from_dict({"id": id, "role": role, "createdAt": from_micros(at), **body})
     except (ValueError, OverflowError) as error:
         refuse(where, f"is not a message: {error}")
+    except RecursionError:
+        refuse(where, "is nested too deeply")
 
 
-def _read(fields: Fields, before: int, index: int, roles: bool) -> _Read:
-    role = fields.required_text("role")
-    if role not in ROLES.values():
-        fields.refuse("role", f"is {role!r}, not one of {', '.join(ROLES.values())}")
-    ours = AT in fields.values
-    content = [(item, where) for item, where in fields.items("content") if item is not None]
-    parts = [_read_part(item, where, role if roles else "", ours) for item, where in content]
-    body: dict[str, Any] = {"parts": parts}
-    name = fields.text("name")
-    if name is not None:
-        body["name"] = name
-    id = fields.text("id")
-    if id is None:
-        id = hashlib.sha256(encode([index, fields.values])).hexdigest()[:32]
-    usage = None if fields.values.get("usage") is None else fields.object("usage").values
-    at = _read_ours(fields, body, usage) if ours else _read_theirs(fields, body, usage, before)
-    return id, role.lower(), at, body
+def _read(given: dict[str, Any], where: str, before: int, index: int, roles: bool) -> _Read:
+    msg = read_as(_Msg, given, where)
+    content = [(number, block) for number, block in enumerate(given.get("content") or ()) if block is not None]
+    for number, block in content:
+        check_block(block, msg.role if roles else "", f"{place(where, 'content')}[{number}]")
+    ours = msg.at is not UNSET
+    body: dict[str, Any] = {"parts": [block if ours else filled(block) for _, block in content]}
+    if msg.name is not None:
+        body["name"] = msg.name
+    at = _read_ours(given, msg, body) if ours else _read_theirs(given, msg, body, before, where)
+    id = hashlib.sha256(encode([index, given])).hexdigest()[:32] if msg.id is None else msg.id
+    return id, msg.role.lower(), at, body
 
 
-def _read_part(item: object, where: str, role: str, ours: bool) -> Part:
-    block = read_block(item, where)
-    check_role(block["type"], role, where)
-    return Fields(item, where).values if ours else block
-
-
-def _read_ours(fields: Fields, body: dict[str, Any], usage: object) -> int:
+def _read_ours(given: dict[str, Any], msg: _Msg, body: dict[str, Any]) -> int:
     """Read a message we made, and return its time; an empty metadata object stands for none, null for an empty one."""
-    metadata = fields.object("metadata").values
-    if metadata or fields.values.get("metadata", metadata) is None:
-        body["metadata"] = metadata
-    if usage is not None:
-        body["usage"] = usage
-    body |= fields.others(*_KEYS, AT)
-    at = fields.values[AT]
-    if not isinstance(at, int) or isinstance(at, bool):
-        fields.refuse(AT, "is not a number of microseconds")
-    return at
+    if msg.metadata or ("metadata" in given and msg.metadata is None):
+        body["metadata"] = msg.metadata or {}
+    if msg.usage is not None:
+        body["usage"] = msg.usage
+    body |= {key: value for key, value in given.items() if key not in _KEYS and key != AT}
+    return cast(int, msg.at)
 
 
-def _read_theirs(fields: Fields, body: dict[str, Any], usage: object, before: int) -> int:
-    metadata = fields.object("metadata").values
-    body["metadata"] = {key: value for key, value in metadata.items() if value is not None}
-    body["timestamp"] = timestamp = fields.text("timestamp")
-    body["usage"] = usage
-    body |= fields.others(*_KEYS, *_APART)
-    apart = {key: fields.values[key] for key in _APART if key in fields.values}
+def _read_theirs(given: dict[str, Any], msg: _Msg, body: dict[str, Any], before: int, where: str) -> int:
+    body["metadata"] = {key: value for key, value in (msg.metadata or {}).items() if value is not None}
+    body["timestamp"] = msg.timestamp
+    body["usage"] = msg.usage
+    body |= {key: value for key, value in given.items() if key not in _KEYS and key not in _APART}
+    apart = {key: given[key] for key in _APART if key in given}
     if apart:
         body[ORIGIN] = {"name": "agentscope", "rest": apart}
-    if timestamp is None:
+    if msg.timestamp is None:
         return before
     try:
-        return parse_local(timestamp)
+        return parse_local(msg.timestamp)
     except (ValueError, OverflowError):
-        fields.refuse("timestamp", f"is {timestamp!r}, not a time like 2026-08-22 23:15:56.123")
+        refuse(place(where, "timestamp"), f"is {msg.timestamp!r}, not a time like 2026-08-22 23:15:56.123")
 
 
 # ── writing ──────────────────────────────────────────────────────────────────
@@ -181,7 +183,7 @@ def _comes_back(written: dict[str, Any], message: Message, before: int, index: i
     if CARRIED in message.body:
         return False
     try:
-        read = _read(Fields(written, ""), before, index, roles=True)
+        read = _read(written, "", before, index, roles=True)
     except StateDecodeError:
         return False
     return read == (message.id, message.role, message.at, message.body)
@@ -202,12 +204,7 @@ def _in_words(message: Message) -> dict[str, Any]:
 
 
 def _fitting(part: Part, role: str) -> Part:
-    try:
-        block = read_block(part, "")
-        check_role(block["type"], role, "")
-    except StateDecodeError:
-        return in_words(part, results=role in ("ASSISTANT", "TOOL"))
-    return by_the_rules(block)
+    return by_the_rules(filled(part)) if fits(part, role) else in_words(part, results=role in ("ASSISTANT", "TOOL"))
 
 
 def _local(at: int) -> str:

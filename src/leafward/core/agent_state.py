@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leafward.core.agent_contexts import (
@@ -12,31 +12,25 @@ from leafward.core.agent_contexts import (
     TasksContext,
     ToolContext,
     hex_id,
-    with_extra,
 )
 from leafward.core.agent_messages import read_messages, write_messages
+from leafward.core.agent_records import (
+    Int32,
+    Record,
+    read_as,
+    read_object,
+    read_record,
+    refuse,
+    stored,
+    write_record,
+)
 from leafward.core.errors import StateDecodeError
-from leafward.core.fields import Fields, refuse
 from leafward.core.json import Plain, decode_leniently, encode_text
 from leafward.core.message import Message
 
-_KEYS = (
-    "session_id",
-    "user_id",
-    "summary",
-    "context",
-    "reply_id",
-    "cur_iter",
-    "shutdown_interrupted",
-    "permission_context",
-    "tool_context",
-    "tasks_context",
-    "plan_mode_context",
-)
-
 
 class InterruptControl:
-    """Tells a running call to stop at its next safe point; it lives in this process and is never stored."""
+    """Asks a running call to stop at its next safe point; it lives in this process and is never stored."""
 
     __slots__ = ("_interrupted",)
 
@@ -54,8 +48,13 @@ class InterruptControl:
         self._interrupted = False
 
 
+def _read_context(value: object, where: str) -> list[Message]:
+    items = read_as(list[Any], value, where)
+    return read_messages([(item, f"{where}[{index}]") for index, item in enumerate(items)])
+
+
 @dataclass(slots=True, kw_only=True)
-class AgentState:
+class AgentState(Record):
     """The state of one session, compared by what is stored of it.
 
     `extra` holds the top-level fields that this library does not know; they are written after the others.
@@ -64,9 +63,9 @@ class AgentState:
     session_id: str = field(default_factory=hex_id)
     user_id: str | None = None
     summary: str = ""
-    context: list[Message] = field(default_factory=list[Message])
+    context: list[Message] = field(default_factory=list[Message], metadata=stored(read=_read_context))
     reply_id: str = field(default_factory=hex_id)
-    cur_iter: int = 0
+    cur_iter: Int32 = 0
     shutdown_interrupted: bool = False
     permission_context: PermissionContext = field(default_factory=PermissionContext)
     tool_context: ToolContext = field(default_factory=ToolContext)
@@ -85,9 +84,9 @@ class AgentState:
             ValueError: the state holds what its format cannot; the text names the place.
         """
         try:
-            rest = Plain().copy(self._written([]))
+            rest = Plain().copy(write_record(replace(self, context=[])))
             # What cannot be read again must not be stored.
-            read_back = _read(Fields(rest, ""))._written([])
+            read_back = write_record(read_record(AgentState, rest))
         except StateDecodeError as error:
             raise ValueError(f"this state cannot be written: {error.reason}") from error
         if read_back != rest:
@@ -101,29 +100,13 @@ class AgentState:
         Raises:
             StateDecodeError: the text is not such a document; the reason names the place.
         """
-        fields = Fields(_decoded(text), "")
+        given = read_object(_decoded(text), "")
         try:
-            # Messages see to themselves; of the rest, what could not be written again is refused now.
-            Plain().copy(fields.others("context"))
+            # Messages check themselves; of the remainder, what could not be written again is refused now.
+            Plain().copy({key: value for key, value in given.items() if key != "context"})
         except ValueError as error:
             refuse("", f"holds what cannot be kept: {error}")
-        return _read(fields)
-
-    def _written(self, context: list[dict[str, Any]]) -> dict[str, Any]:
-        own = {
-            "session_id": self.session_id,
-            "user_id": self.user_id,
-            "summary": self.summary,
-            "context": context,
-            "reply_id": self.reply_id,
-            "cur_iter": self.cur_iter,
-            "shutdown_interrupted": self.shutdown_interrupted,
-            "permission_context": self.permission_context.write(),
-            "tool_context": self.tool_context.write(),
-            "tasks_context": self.tasks_context.write(),
-            "plan_mode_context": self.plan_mode_context.write(),
-        }
-        return with_extra(own, self.extra)
+        return read_record(AgentState, given)
 
 
 def from_legacy(
@@ -147,24 +130,6 @@ def from_legacy(
         user_id=user_id,
         context=read_messages(items, roles=False),
         tool_context=ToolContext(activated_groups=list(active_groups or ())),
-    )
-
-
-def _read(fields: Fields) -> AgentState:
-    session_id, reply_id = fields.text("session_id"), fields.text("reply_id")
-    return AgentState(
-        session_id=hex_id() if session_id is None else session_id,
-        user_id=fields.text("user_id"),
-        summary=fields.text("summary") or "",
-        context=read_messages(list(fields.items("context"))),
-        reply_id=hex_id() if reply_id is None else reply_id,
-        cur_iter=fields.integer("cur_iter", 0),
-        shutdown_interrupted=fields.flag("shutdown_interrupted"),
-        permission_context=PermissionContext.read(fields.object("permission_context")),
-        tool_context=ToolContext.read(fields.object("tool_context")),
-        tasks_context=TasksContext.read(fields.object("tasks_context")),
-        plan_mode_context=PlanModeContext.read(fields.object("plan_mode_context")),
-        extra=fields.others(*_KEYS),
     )
 
 

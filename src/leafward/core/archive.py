@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from leafward.core.ids import RESERVED_PREFIX
+from msgspec import Meta, Struct
+from msgspec import field as named
+
+from leafward.core.ids import RESERVED_PREFIX, check_id
 from leafward.core.info import SessionInfo
+from leafward.core.json import Plain
 from leafward.core.message import Message
-from leafward.core.times import from_micros, to_micros, to_wire
-from leafward.core.unarchiving import Field
+from leafward.core.times import from_micros, parse_micros, to_micros, to_wire
+from leafward.core.untrusted import read
+
+T = TypeVar("T")
+
+_LARGEST = 2**53 - 1
+"""Beyond this, JSON of other languages does not hold every whole number, and sums could leave 64 bits."""
+_Whole = Annotated[int, Meta(ge=0, le=_LARGEST)]
+_Cost = Annotated[float, Meta(ge=0, le=_LARGEST)]
 
 FORMAT = "leafward.session"
 VERSION = 1
@@ -119,7 +130,7 @@ class Archive:
                 f"this session was exported in version {data.get('version')!r} of the format, not {VERSION}"
             )
         try:
-            archive = _read(Field(data))
+            archive = _read(data)
             _check(archive)
         except ValueError as error:
             raise ValueError(f"this exported session is damaged: {error}") from error
@@ -142,72 +153,148 @@ def _info_json(info: SessionInfo) -> dict[str, Any]:
     }
 
 
-def _read(data: Field) -> Archive:
+# ── reading ──────────────────────────────────────────────────────────────────
+
+
+class _Session(Struct, rename="camel"):
+    id: str
+    name: str
+    parent_session_id: str | None
+    model: str | None
+    source: str | None
+    input_tokens: _Whole
+    output_tokens: _Whole
+    estimated_cost: _Cost
+    end_reason: str | None
+    created_at: str
+    updated_at: str
+
+
+class _Message(Struct):
+    message: Message
+    parent: str | None
+    tokens: _Whole
+
+
+class _Overlay(Struct, rename="camel"):
+    id: str
+    summary: str
+    from_id: str = named(name="from")
+    to_id: str = named(name="to")
+    tokens: _Whole
+    created_at: str
+
+
+class _Entry(Struct):
+    label: str
+    key: str
+    content: str
+    description: str | None
+    searchable: bool
+
+
+class _Notice(Struct):
+    message_id: str
+    call_id: str
+    notice: str
+
+
+class _Prompt(Struct):
+    text: str
+    tokens: _Whole
+    fingerprint: str
+
+
+class _Document(Struct):
+    session: _Session
+    messages: list[_Message]
+    leaf: str | None
+    labels: dict[str, Annotated[str, Meta(min_length=1)]]
+    compactions: list[_Overlay]
+    context: list[_Entry]
+    skills: list[tuple[str, str]]
+    notices: list[_Notice]
+    prompt: _Prompt | None
+
+
+def _read(data: Mapping[str, Any]) -> Archive:
+    found = read(data, _Document, hook=_make)
+    prompt = found.prompt
     return Archive(
-        _read_info(data["session"]),
+        _read_info(found.session),
+        [ArchivedMessage(one.message, _optional(one.parent), one.tokens) for one in found.messages],
+        _optional(found.leaf),
+        {_text(message_id): _text(name) for message_id, name in found.labels.items()},
+        [_read_overlay(one, f"compactions[{index}]") for index, one in enumerate(found.compactions)],
         [
-            ArchivedMessage(one["message"].message(), one["parent"].optional(Field.text), one["tokens"].whole())
-            for one in data["messages"].items()
+            ArchivedEntry(
+                _text(one.label), _text(one.key), _text(one.content), _optional(one.description), one.searchable
+            )
+            for one in found.context
         ],
-        data["leaf"].optional(Field.text),
-        data["labels"].names(),
-        [_read_overlay(one) for one in data["compactions"].items()],
-        [_read_entry(one) for one in data["context"].items()],
-        [_read_skill(one) for one in data["skills"].items()],
-        [
-            Notice(one["message_id"].text(), one["call_id"].text(), one["notice"].text())
-            for one in data["notices"].items()
-        ],
-        data["prompt"].optional(_read_prompt),
+        [(_text(label), _text(key)) for label, key in found.skills],
+        [Notice(_text(one.message_id), _text(one.call_id), _text(one.notice)) for one in found.notices],
+        None if prompt is None else ArchivedPrompt(_text(prompt.text), prompt.tokens, _text(prompt.fingerprint)),
     )
 
 
-def _read_info(session: Field) -> SessionInfo:
+def _make(_: type[Message], value: Any) -> Message:
+    return Message.from_dict(value)
+
+
+def _text(text: str) -> str:
+    """Return a text that any store can keep."""
+    return Plain().text(text)
+
+
+def _optional(text: str | None) -> str | None:
+    return None if text is None else _text(text)
+
+
+def _read_info(session: _Session) -> SessionInfo:
     return SessionInfo(
-        session["id"].id(),
-        session["name"].written(),
-        session["parentSessionId"].optional(Field.id),
-        session["model"].optional(Field.text),
-        session["source"].optional(Field.text),
-        session["inputTokens"].whole(),
-        session["outputTokens"].whole(),
-        session["estimatedCost"].cost(),
-        session["endReason"].optional(Field.text),
-        from_micros(session["createdAt"].moment()),
-        from_micros(session["updatedAt"].moment()),
+        _checked(_id, session.id, "session.id"),
+        _checked(_written, session.name, "session.name"),
+        None
+        if session.parent_session_id is None
+        else _checked(_id, session.parent_session_id, "session.parentSessionId"),
+        _optional(session.model),
+        _optional(session.source),
+        session.input_tokens,
+        session.output_tokens,
+        session.estimated_cost,
+        _optional(session.end_reason),
+        from_micros(_checked(parse_micros, session.created_at, "session.createdAt")),
+        from_micros(_checked(parse_micros, session.updated_at, "session.updatedAt")),
     )
 
 
-def _read_overlay(one: Field) -> ArchivedOverlay:
+def _read_overlay(one: _Overlay, where: str) -> ArchivedOverlay:
     return ArchivedOverlay(
-        one["id"].id(),
-        one["summary"].written(),
-        one["from"].text(),
-        one["to"].text(),
-        one["tokens"].whole(),
-        one["createdAt"].moment(),
+        _checked(_id, one.id, f"{where}.id"),
+        _checked(_written, one.summary, f"{where}.summary"),
+        _text(one.from_id),
+        _text(one.to_id),
+        one.tokens,
+        _checked(parse_micros, one.created_at, f"{where}.createdAt"),
     )
 
 
-def _read_entry(one: Field) -> ArchivedEntry:
-    return ArchivedEntry(
-        one["label"].text(),
-        one["key"].text(),
-        one["content"].text(),
-        one["description"].optional(Field.text),
-        one["searchable"].flag(),
-    )
+def _checked(check: Callable[[str], T], value: str, where: str) -> T:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise ValueError(f"{where} is refused: {error}") from error
 
 
-def _read_skill(one: Field) -> tuple[str, str]:
-    pair = [item.text() for item in one.items()]
-    if len(pair) != 2:
-        raise ValueError(f"a skill is a label and a key, not {pair!r}")
-    return pair[0], pair[1]
+def _id(value: str) -> str:
+    return check_id("id", value)
 
 
-def _read_prompt(prompt: Field) -> ArchivedPrompt:
-    return ArchivedPrompt(prompt["text"].text(), prompt["tokens"].whole(), prompt["fingerprint"].text())
+def _written(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is blank")
+    return _text(text)
 
 
 def _check(archive: Archive) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
+from msgspec import UNSET, Struct, UnsetType, field
+
 from leafward.core.agent_messages import ROLES, read_messages
-from leafward.core.fields import Fields, kind, refuse
+from leafward.core.agent_records import read_as, read_object, refuse
 from leafward.core.times import parse_local
+from leafward.core.untrusted import place
 
 MESSAGES = "memory_messages"
 GROUPS = "toolkit_activeGroups"
@@ -19,34 +22,58 @@ _KNOWN = ("memory", "toolkit", *_PLANS)
 """Components that stand by themselves, or in that of their agent."""
 
 
+class _Memory(Struct):
+    messages: list[Any] | UnsetType | None = UNSET
+
+
+class _Toolkit(Struct):
+    active_groups: list[str] | UnsetType | None = field(default=UNSET, name="activeGroups")
+
+
+class _Components(Struct):
+    memory: _Memory | None = None
+    toolkit: _Toolkit | None = None
+    plan: dict[str, Any] | UnsetType | None = field(default=UNSET, name=_PLANS[0])
+    older_plan: dict[str, Any] | UnsetType | None = field(default=UNSET, name=_PLANS[1])
+
+
+class _Document(_Components):
+    agent: _Components | None = None
+
+
 def read_legacy(blob: object) -> dict[str, dict[str, Any] | list[dict[str, Any]]]:
     """Return the states, values and lists by name, that a session's one document amounts to.
 
-    Messages become `Msg` objects as AgentScope writes them today. A component of its own keeps its name and content.
+    Messages become `Msg` objects as AgentScope writes them today. A custom component keeps its name and content.
 
     Raises:
         StateDecodeError: it is not such a document; the reason names the place.
     """
-    whole = Fields(blob, "")
-    agent = whole.object("agent")
+    given = read_object(blob, "")
+    whole = read_as(_Document, given, "")
+    agent = whole.agent or _Components()
     states: dict[str, dict[str, Any] | list[dict[str, Any]]] = {}
-    meta = agent.others(*_KNOWN)
+    meta = _others(given.get("agent") or {}, *_KNOWN)
     if meta:
         states[META] = meta
-    memories = [above.object("memory") for above in (whole, agent)]
-    if any("messages" in memory.values for memory in memories):
-        found = next((memory for memory in memories if memory.values.get("messages")), memories[0])
-        states[MESSAGES] = read_legacy_messages((item for item, _ in found.items("messages")), found.place("messages"))
+    memories = [(whole.memory or _Memory(), "memory.messages"), (agent.memory or _Memory(), "agent.memory.messages")]
+    if any(memory.messages is not UNSET for memory, _ in memories):
+        found, where = next(((memory, where) for memory, where in memories if memory.messages), memories[0])
+        states[MESSAGES] = read_legacy_messages(found.messages or (), where)
     for above in (agent, whole):
-        if "activeGroups" in above.object("toolkit").values:
-            states[GROUPS] = {"activeGroups": above.object("toolkit").texts("activeGroups")}
-        for name in _PLANS:
-            if name in above.values:
-                plan = above.object(name).values
-                states[PLAN] = plan if "currentPlan" in plan else {"currentPlan": plan or None}
-    for name, component in whole.others("agent", *_KNOWN).items():
+        groups = UNSET if above.toolkit is None else above.toolkit.active_groups
+        if groups is not UNSET:
+            states[GROUPS] = {"activeGroups": groups or []}
+        for plan in (above.plan, above.older_plan):
+            if plan is not UNSET:
+                states[PLAN] = plan if plan and "currentPlan" in plan else {"currentPlan": plan or None}
+    for name, component in _others(given, "agent", *_KNOWN).items():
         states[name] = _component(component)
     return states
+
+
+def _others(given: dict[str, Any], *known: str) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key not in known}
 
 
 def _component(value: object) -> dict[str, Any] | list[dict[str, Any]]:
@@ -57,44 +84,47 @@ def _component(value: object) -> dict[str, Any] | list[dict[str, Any]]:
     return {"value": value}
 
 
+class _OldMsg(Struct):
+    role: str
+    id: str | None = None
+    name: str | None = None
+    content: str | dict[str, Any] | list[Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
 def read_legacy_messages(items: Iterable[object], where: str) -> list[dict[str, Any]]:
     """Return messages as `Msg` objects; a role may be in any case, a content a text, and most of the rest missing.
 
     Raises:
-        StateDecodeError: one of them is no message.
+        StateDecodeError: one of them is not a message.
     """
-    found = [_message(Fields(item, f"{where}[{index}]")) for index, item in enumerate(items)]
+    found = [_message(item, f"{where}[{index}]") for index, item in enumerate(items)]
     read_messages([(message, f"{where}[{index}]") for index, message in enumerate(found)], roles=False)
     return found
 
 
-def _message(fields: Fields) -> dict[str, Any]:
-    role = fields.required_text("role")
-    if role.lower() not in ROLES:
-        fields.refuse("role", f"is {role!r}, not one of {', '.join(ROLES)}")
-    timestamp, rest = _timestamp(fields.values.get("timestamp"))
+def _message(item: object, where: str) -> dict[str, Any]:
+    given = read_object(item, where)
+    old = read_as(_OldMsg, given, where)
+    if old.role.lower() not in ROLES:
+        refuse(place(where, "role"), f"is {old.role!r}, not one of {', '.join(ROLES)}")
+    timestamp, beside = _timestamp(given.get("timestamp"))
     return {
-        "id": fields.text("id"),
-        "name": fields.text("name"),
-        "role": ROLES[role.lower()],
-        "content": _content(fields),
-        "metadata": fields.object("metadata").values,
+        "id": old.id,
+        "name": old.name,
+        "role": ROLES[old.role.lower()],
+        "content": _content(old.content),
+        "metadata": old.metadata or {},
         "timestamp": timestamp,
-        "usage": fields.values.get("usage"),
-        **rest,
-        **fields.others("id", "name", "role", "content", "metadata", "timestamp", "usage"),
+        "usage": given.get("usage"),
+        **beside,
+        **_others(given, "id", "name", "role", "content", "metadata", "timestamp", "usage"),
     }
 
 
-def _content(fields: Fields) -> list[Any]:
-    content = fields.values.get("content")
-    if content is None:
-        return []
-    if isinstance(content, list):
-        return [_block(item) for item in cast(list[object], content) if item is not None]
-    if isinstance(content, (str, dict)):
-        return [_block(cast(object, content))]
-    refuse(fields.place("content"), f"is a text or a list of blocks, not {kind(content)}")
+def _content(content: str | dict[str, Any] | list[Any] | None) -> list[Any]:
+    blocks: list[Any] = content if isinstance(content, list) else [content]
+    return [_block(item) for item in blocks if item is not None]
 
 
 def _block(item: object) -> object:

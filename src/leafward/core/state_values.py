@@ -9,11 +9,12 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 import msgspec
 
 from leafward.core.agent_messages import read_messages, write_messages
-from leafward.core.agent_records import Record
+from leafward.core.agent_records import Record, read_record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import StateDecodeError
 from leafward.core.json import Plain, decode, decode_leniently, encode, encode_text
 from leafward.core.message import Message
+from leafward.core.untrusted import read
 
 T = TypeVar("T")
 
@@ -224,13 +225,13 @@ def _read(value: object, type: Any) -> Any:
     if type is Message:
         return read_messages([(value, "it")], roles=False)[0]
     if _is_record(type):
-        return type.read(value)
+        return read_record(type, value)
     if not isinstance(value, dict):
         raise ValueError("is not a JSON object")
     if type is dict:
         return cast(object, value)
     try:
-        return msgspec.convert(value, type, str_keys=True)
-    except (msgspec.ValidationError, TypeError) as error:
-        # The second where msgspec cannot tell how such a type is to be read.
+        return read(cast(object, value), type)
+    except (ValueError, TypeError) as error:
+        # A TypeError where msgspec does not know how to read such a type.
         raise ValueError(f"is not a {getattr(type, '__name__', type)}: {error}") from error

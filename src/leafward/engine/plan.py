@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from leafward.core.agent_records import Record, stored
+from leafward.core.agent_records import Record, stored, write_record
 from leafward.engine.state_module import StateModule
 from leafward.stores.states.table import check_name
 
@@ -57,7 +57,7 @@ class PlanNotebook(StateModule):
         self._extra: dict[str, Any] = {}
 
     def get_state(self) -> dict[str, Any]:
-        return _Notebook(self.current_plan, self._extra).write()
+        return write_record(_Notebook(self.current_plan, self._extra))
 
     def set_state(self, state: _Notebook | None) -> None:
         found = state or _Notebook()

@@ -20,7 +20,9 @@ class ToolGroup:
     description: str = ""
 
 
-class _ActiveGroups(msgspec.Struct, rename="camel"):
+class ActiveGroups(msgspec.Struct, rename="camel"):
+    """The state of a toolkit."""
+
     active_groups: list[str] | None = None
 
 
@@ -28,7 +30,7 @@ class Toolkit(StateModule):
     """Knows groups of tools; which of them are active is saved as AgentScope's `toolkit_activeGroups`."""
 
     state_name = "toolkit_activeGroups"
-    state_type = _ActiveGroups
+    state_type = ActiveGroups
 
     def __init__(self) -> None:
         self._groups: dict[str, ToolGroup] = {}
@@ -71,9 +73,9 @@ class Toolkit(StateModule):
             raise ConfigurationError(f"there is no tool group {unknown[0]!r}; there are {', '.join(self._groups)}")
         self._active = wanted
 
-    def get_state(self) -> _ActiveGroups:
-        return _ActiveGroups(self._active)
+    def get_state(self) -> ActiveGroups:
+        return ActiveGroups(self._active)
 
-    def set_state(self, state: _ActiveGroups | None) -> None:
+    def set_state(self, state: ActiveGroups | None) -> None:
         """Restore which groups are active; where nothing was ever saved, the initially active ones are."""
         self._active = list(self._initial) if state is None else state.active_groups or []

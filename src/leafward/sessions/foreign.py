@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from leafward.core.errors import ConfigurationError, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Owner, Scope
@@ -18,6 +20,7 @@ from leafward.core.ranking import SNIPPET, SearchResult
 from leafward.core.times import from_micros, parse_micros, to_micros
 from leafward.core.tokens import TokenCounter
 from leafward.core.tree import Outline
+from leafward.core.untrusted import read
 from leafward.sessions.calling import Turns, call
 from leafward.stores.contracts import (
     Appended,
@@ -33,6 +36,8 @@ from leafward.stores.contracts import (
     not_above,
 )
 from leafward.stores.drafts import Draft
+
+T = TypeVar("T", bound=Struct)
 
 METHODS = (
     "get_message",
@@ -83,29 +88,48 @@ def check_session_provider(storage: object) -> SessionProvider:
     return cast(SessionProvider, storage)
 
 
-class _Fields:
-    """What a storage gave, whether it is a dict or an object."""
+class _Found(Struct):
+    """A message that a search of the storage found."""
 
-    def __init__(self, given: object, rule: str) -> None:
-        self._given = given
-        self._rule = rule
+    id: str
+    role: str
+    content: str
+    created_at: Any = None
 
-    def optional(self, *names: str) -> Any:
-        """Return the first of these that is there."""
-        given = self._given
-        for name in names:
-            value = (
-                cast(Mapping[str, Any], given).get(name) if isinstance(given, Mapping) else getattr(given, name, None)
-            )
-            if value is not None:
-                return value
-        return None
 
-    def text(self, *names: str) -> str:
-        value = self.optional(*names)
-        if not isinstance(value, str):
-            raise ConfigurationError(f"{self._rule}; a {type(self._given).__name__} has no {names[0]}")
-        return value
+class _Summary(Struct):
+    """A summary that the storage keeps."""
+
+    id: str
+    summary: str
+    from_message_id: str
+    to_message_id: str
+    created_at: Any = None
+
+
+def _read(given: object, shape: type[T], rule: str) -> T:
+    """Read what a storage gave, a dict or an object, with our names or in camel case.
+
+    Raises:
+        ConfigurationError: it has another shape; the text begins with the rule.
+    """
+    found = {name: _field(given, name, _in_camel_case(name)) for name in shape.__struct_fields__}
+    present = {name: value for name, value in found.items() if value is not None}
+    return read(present, shape, type(given).__name__, error=lambda problem: ConfigurationError(f"{rule}; {problem}"))
+
+
+def _field(given: object, *names: str) -> object:
+    """Return the first of these that is there."""
+    for name in names:
+        value = cast(Mapping[str, Any], given).get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+        if value is not None:
+            return value
+    return None
+
+
+def _in_camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 class _Kept:
@@ -342,16 +366,13 @@ class ForeignMessages:
                 "content": search_text(message.body),
                 "created_at": message.created_at,
             }
-        fields = _Fields(cast(object, found), _FOUND)
-        at = fields.optional("created_at", "createdAt")
+        one = _read(cast(object, found), _Found, _FOUND)
+        at = one.created_at
         if not at:
-            known = await self.get(Scope.of("default"), fields.text("id"))
+            known = await self.get(Scope.of("default"), one.id)
             at = from_micros(0) if known is None else known.created_at
-        content, moment = fields.text("content"), from_micros(parse_micros(at))
-        score = 1 / (rank + 1)
-        return SearchResult(
-            "default", fields.text("id"), fields.text("role"), content, content[:SNIPPET], [], moment, score
-        )
+        moment, score = from_micros(parse_micros(at)), 1 / (rank + 1)
+        return SearchResult("default", one.id, one.role, one.content, one.content[:SNIPPET], [], moment, score)
 
     async def _raw(self, scope: Scope, leaf_id: str | None) -> list[Message]:
         if leaf_id is not None:
@@ -435,12 +456,6 @@ def _as_compaction(given: object) -> Compaction:
     """Read what the storage keeps of a summary, under our names or in camel case."""
     if isinstance(given, Compaction):
         return given
-    fields = _Fields(given, "get_compactions of your storage gives summaries with id, summary and their two ends")
-    at = fields.optional("created_at", "createdAt")
-    return Compaction(
-        fields.text("id"),
-        fields.text("summary"),
-        fields.text("from_message_id", "fromMessageId"),
-        fields.text("to_message_id", "toMessageId"),
-        from_micros(parse_micros(at) if at else 0),
-    )
+    one = _read(given, _Summary, "get_compactions of your storage gives summaries with id, summary and their two ends")
+    at = from_micros(parse_micros(one.created_at) if one.created_at else 0)
+    return Compaction(one.id, one.summary, one.from_message_id, one.to_message_id, at)
