@@ -115,8 +115,8 @@ async def test_a_context_item_is_a_dict_or_a_config(store: Store, item: Any) -> 
 async def test_an_unknown_option_at_run_time_is_refused(store: Store) -> None:
     session = Session(store, "s")
 
-    with pytest.raises(ConfigurationError, match="size"):
-        await session.add_context("memory", size=3)
+    with pytest.raises(TypeError, match="size"):
+        await session.add_context("memory", size=3)  # pyright: ignore[reportCallIssue]
 
     assert await session.get_context_blocks() == []
 

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator
 from contextlib import closing
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from leafward import (
     open_store,
     user,
 )
+from leafward.sessions import ContextConfig
 from leafward.stores import Page, Store
 from leafward.stores.sqlite import SqliteStore
 from leafward.testing.filled import fill, find_fact, manage, put_fact
@@ -128,7 +130,7 @@ async def test_stored_entries_are_each_sessions_own(store: Store) -> None:
 
 
 async def test_stored_prompts_are_each_sessions_own(store: Store) -> None:
-    def manager(provider: object) -> SessionManager:
+    def manager(provider: StoredContextProvider | None) -> SessionManager:
         return SessionManager(store).with_context("memory").with_cached_prompt(provider)
 
     for provider in (None, StoredContextProvider()):
@@ -190,9 +192,81 @@ async def test_a_manager_needs_an_open_store() -> None:
     with pytest.raises(ConfigurationError, match="await open_store"):
         SessionManager(opening)  # pyright: ignore[reportArgumentType]
     async with opening as store:
-        for wrong in ({"user_id": ""}, {"agent_id": ".."}):
-            with pytest.raises(InvalidId):
-                SessionManager(store, **wrong)
+        with pytest.raises(InvalidId):
+            SessionManager(store, user_id="")
+        with pytest.raises(InvalidId):
+            SessionManager(store, agent_id="..")
+
+
+# ── options ──────────────────────────────────────────────────────────────────
+
+
+def test_a_manager_takes_the_options_of_a_session() -> None:
+    def options(made: type) -> dict[str, Parameter]:
+        every = signature(made).parameters
+        return {name: one for name, one in every.items() if name not in ("store", "session_id")}
+
+    assert options(SessionManager) == options(Session)
+
+
+async def test_options_of_a_manager_are_given_to_every_session(store: Store) -> None:
+    asked: list[str] = []
+
+    def summarize(prompt: str) -> str:
+        asked.append(prompt)
+        return "in short"
+
+    manager = SessionManager(
+        store,
+        user_id="alice",
+        context=[{"label": "soul", "provider": "You are helpful."}, ContextConfig("memory", max_tokens=50)],
+        cached_prompt=True,
+        on_compaction=create_compact_function(summarize=summarize, protect_head=1, tail_token_budget=4),
+        compact_after=80,
+        token_counter=lambda message: 10,
+    )
+
+    for name in ("one", "two"):
+        session = manager.get_session(name)
+        await session.append_messages([user(f"message {n}") for n in range(12)])
+        assert [block.label for block in await session.get_context_blocks()] == ["soul", "memory"]
+        assert len(await session.get_compactions()) == 1
+        frozen = await session.freeze_system_prompt()
+        await session.replace_context_block("memory", "Likes walnuts.")
+        assert await Session(store, name, user_id="alice", cached_prompt=True).freeze_system_prompt() == frozen
+    assert len(asked) == 2
+    assert await manager.get_session("three").get_context_block("memory") == ContextBlock(
+        "memory", None, "", 0, 50, True, False, False
+    )
+
+
+async def test_a_failing_compaction_is_reported_to_the_managers_handler(store: Store) -> None:
+    failed: list[Exception] = []
+
+    def compact(messages: list[Message]) -> None:
+        raise RuntimeError("no model today")
+
+    manager = SessionManager(store, on_compaction=compact, compact_after=5, on_compaction_error=failed.append)
+    await manager.get_session("s").append_message(user("words " * 20))
+
+    assert [str(error) for error in failed] == ["no model today"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"context": [{"lable": "memory"}]},
+        {"context": [{"label": "a"}, {"label": "a"}]},
+        {"cached_prompt": {"get": lambda: None, "set": print}},
+        {"on_compaction": "text"},
+        {"compact_after": 0},
+        {"token_counter": 3},
+        {"on_compaction_error": 7},
+    ],
+)
+async def test_a_wrong_option_of_a_manager_is_refused_at_once(store: Store, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        SessionManager(store, **options)
 
 
 # ── handles ──────────────────────────────────────────────────────────────────

@@ -112,12 +112,13 @@ class TestAWrongUrl(OnBothServers):
         await refusal(f"{scheme}://{rest}")
 
     @pytest.mark.parametrize(
-        "options", [{"colour": SECRET}, {"durability": "soon"}, {"max_message_bytes": 0}, {"key_prefix": "x"}]
+        "options",
+        [{"options": {"colour": SECRET}}, {"durability": "soon"}, {"max_message_bytes": 0}, {"key_prefix": "x"}],
     )
     async def test_a_wrong_option_is_refused(self, url: str, options: dict[str, Any]) -> None:
         assert isinstance(await refusal(url, **options), ConfigurationError)
 
-    @pytest.mark.parametrize("prefix", ["", "1a", "A_", "a-b", "a;b", "a b", "a'", "é_", "a" * 32, "_a", None, 3])
+    @pytest.mark.parametrize("prefix", ["", "1a", "A_", "a-b", "a;b", "a b", "a'", "é_", "a" * 32, "_a", 3])
     async def test_a_prefix_that_is_no_name_is_refused(self, url: str, prefix: object) -> None:
         assert isinstance(await refusal(url, table_prefix=prefix), ConfigurationError)
 

@@ -77,7 +77,7 @@ class TestItsFile:
         with pytest.raises(ConfigurationError, match="directory"):
             await open_store(f"sqlite:///{tmp_path}")
 
-    @pytest.mark.parametrize("options", [{"durability": "soon"}, {"table_prefix": "a;b"}, {"colour": 1}])
+    @pytest.mark.parametrize("options", [{"durability": "soon"}, {"table_prefix": "a;b"}, {"key_prefix": "a"}])
     async def test_a_wrong_option_is_refused(self, path: Path, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             await open_store(f"sqlite:///{path}", **options)

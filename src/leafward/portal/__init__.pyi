@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
 from leafward.core.archive import Archive
 from leafward.core.compaction import CompactFunction
@@ -24,6 +24,7 @@ from leafward.sessions.changes import Change
 from leafward.sessions.compaction_state import CompactionRecord
 from leafward.sessions.conversation import MessageLike
 from leafward.sessions.foreign import SessionProvider
+from leafward.sessions.providers import PromptProviderLike, ProviderLike
 from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import ContextConfig, ErrorHandler
 from leafward.sessions.toolset import Tool
@@ -111,7 +112,7 @@ class BlockingStore:
         user_id: str | None = None,
         agent_id: str = "default",
         context: Iterable[ContextConfig | Mapping[str, Any]] = ...,
-        cached_prompt: object = False,
+        cached_prompt: bool | PromptProviderLike | None = False,
         on_compaction: CompactFunction | None = None,
         compact_after: int | None = None,
         token_counter: TokenCounter | None = None,
@@ -120,7 +121,18 @@ class BlockingStore:
         """Make a Session on this store."""
     Session: type[BlockingSession]
 
-    def manager(self, *, user_id: str | None = None, agent_id: str = "default") -> BlockingSessionManager:
+    def manager(
+        self,
+        *,
+        user_id: str | None = None,
+        agent_id: str = "default",
+        context: Iterable[ContextConfig | Mapping[str, Any]] = ...,
+        cached_prompt: bool | PromptProviderLike | None = False,
+        on_compaction: CompactFunction | None = None,
+        compact_after: int | None = None,
+        token_counter: TokenCounter | None = None,
+        on_compaction_error: ErrorHandler | None = None,
+    ) -> BlockingSessionManager:
         """Make a SessionManager on this store."""
     SessionManager: type[BlockingSessionManager]
 
@@ -144,7 +156,7 @@ class BlockingSession:
         user_id: str | None = None,
         agent_id: str = "default",
         context: Iterable[ContextConfig | Mapping[str, Any]] = ...,
-        cached_prompt: object = False,
+        cached_prompt: bool | PromptProviderLike | None = False,
         on_compaction: CompactFunction | None = None,
         compact_after: int | None = None,
         token_counter: TokenCounter | None = None,
@@ -217,11 +229,20 @@ class BlockingSession:
             BlockNotFound, ContextError: as `replace_context_block`.
         """
 
-    def add_context(self, label: str, **options: Any) -> ContextBlock:
-        """Add a block to a session in use; options are those of `with_context`. A frozen prompt stays as it is.
+    def add_context(
+        self,
+        label: str,
+        *,
+        description: str | None = None,
+        max_tokens: int | None = None,
+        provider: ProviderLike | None = None,
+        shared: bool = False,
+        timeout: float = ...,
+    ) -> ContextBlock:
+        """Add a block to a session in use, as `with_context` does before it. A frozen prompt stays unchanged.
 
         Raises:
-            ConfigurationError: the label is taken, or the options are wrong.
+            ConfigurationError: the label is taken, or an option is wrong.
             ContextError: the provider failed; the block was not added.
         """
 
@@ -457,7 +478,7 @@ class BlockingSession:
         *,
         description: str | None = None,
         max_tokens: int | None = None,
-        provider: object = None,
+        provider: ProviderLike | None = None,
         shared: bool = False,
         timeout: float = ...,
     ) -> Self:
@@ -471,7 +492,7 @@ class BlockingSession:
             ConfigurationError: the label is taken, the provider is none, or the session is in use already.
         """
 
-    def with_cached_prompt(self, provider: object = None) -> Self:
+    def with_cached_prompt(self, provider: PromptProviderLike | None = None) -> Self:
         """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`.
 
         Raises:
@@ -496,14 +517,27 @@ class BlockingSession:
 class BlockingSessionManager:
     """Manages the sessions of one user with one agent.
 
-    What its builder calls set up is given to every session. Stored content, prompt and entries are each session's own,
-    unless a block is `shared`.
+    What its builder calls or the same options set up is given to every session. Stored content, prompt and entries are
+    each session's own, unless a block is `shared`.
 
     Raises:
         InvalidId: one of the ids is refused.
+        ConfigurationError: the store, a block or an option is set up wrongly.
     """
 
-    def __init__(self, store: BlockingStore, *, user_id: str | None = None, agent_id: str = "default") -> None: ...
+    def __init__(
+        self,
+        store: BlockingStore,
+        *,
+        user_id: str | None = None,
+        agent_id: str = "default",
+        context: Iterable[ContextConfig | Mapping[str, Any]] = ...,
+        cached_prompt: bool | PromptProviderLike | None = False,
+        on_compaction: CompactFunction | None = None,
+        compact_after: int | None = None,
+        token_counter: TokenCounter | None = None,
+        on_compaction_error: ErrorHandler | None = None,
+    ) -> None: ...
     @property
     def user_id(self) -> str | None: ...
     @property
@@ -635,7 +669,7 @@ class BlockingSessionManager:
         *,
         description: str | None = None,
         max_tokens: int | None = None,
-        provider: object = None,
+        provider: ProviderLike | None = None,
         shared: bool = False,
         timeout: float = ...,
     ) -> Self:
@@ -649,7 +683,7 @@ class BlockingSessionManager:
             ConfigurationError: the label is taken, the provider is none, or the session is in use already.
         """
 
-    def with_cached_prompt(self, provider: object = None) -> Self:
+    def with_cached_prompt(self, provider: PromptProviderLike | None = None) -> Self:
         """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`.
 
         Raises:
@@ -1006,12 +1040,21 @@ class BlockingLease:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
-def blocking(url: str, **options: Any) -> BlockingStore:
+def blocking(
+    url: str,
+    *,
+    durability: Literal["power", "process"] = "power",
+    max_message_bytes: int = ...,
+    table_prefix: str | None = None,
+    key_prefix: str | None = None,
+    client: object = None,
+    options: Mapping[str, Any] | None = None,
+) -> BlockingStore:
     """Open the store a URL names for scripts and notebooks: `with leafward.blocking("sqlite:///chat.db") as store`.
 
-    Options are those of `open_store`. What the store and all that is reached from it offer is called without `await`:
-    each call waits until it is done, from any thread, also where an event loop is running. An async iterator is a plain
-    one. Without `with`, call `close()`.
+    The keywords are those of `open_store`. What the store and all that is reached from it offer is called without
+    `await`: each call waits until it is done, from any thread, also where an event loop is running. An async iterator
+    is a plain one. Without `with`, call `close()`.
 
     Raises:
         ConfigurationError: an unknown scheme or option.

@@ -14,12 +14,13 @@ from leafward.core.json import Plain
 from leafward.core.message import Message, assistant
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
+from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import in_thread
 from leafward.sessions.conversation import MessageLike, check_size, known_id
 from leafward.sessions.other_sessions import History, manager_tools
-from leafward.sessions.providers import StoredContextProvider
+from leafward.sessions.providers import PromptProviderLike, StoredContextProvider
 from leafward.sessions.session import Session, draft_of, session_with
-from leafward.sessions.setup import Configurable, ContextConfig, Setup
+from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.toolset import ToolSet
 from leafward.stores.contracts import SearchFilter, Store
 from leafward.stores.registry import ErasureReport, Origin, Page
@@ -31,14 +32,27 @@ _HANDLES = 1024
 class SessionManager(Configurable):
     """Manages the sessions of one user with one agent.
 
-    What its builder calls set up is given to every session. Stored content, prompt and entries are each session's own,
-    unless a block is `shared`.
+    What its builder calls or the same options set up is given to every session. Stored content, prompt and entries are
+    each session's own, unless a block is `shared`.
 
     Raises:
         InvalidId: one of the ids is refused.
+        ConfigurationError: the store, a block or an option is set up wrongly.
     """
 
-    def __init__(self, store: Store, *, user_id: str | None = None, agent_id: str = "default") -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        user_id: str | None = None,
+        agent_id: str = "default",
+        context: Iterable[ContextConfig | Mapping[str, Any]] = (),
+        cached_prompt: bool | PromptProviderLike | None = False,
+        on_compaction: CompactFunction | None = None,
+        compact_after: int | None = None,
+        token_counter: TokenCounter | None = None,
+        on_compaction_error: ErrorHandler | None = None,
+    ) -> None:
         if not hasattr(store, "registry"):
             raise ConfigurationError(
                 f"a SessionManager needs an open store, not {store!r}: await open_store(...), or enter it"
@@ -49,6 +63,7 @@ class SessionManager(Configurable):
         self._setup = Setup()
         self._handles: OrderedDict[str, Session] = OrderedDict()
         self._used = False
+        self._apply(context, cached_prompt, on_compaction, compact_after, token_counter, on_compaction_error)
 
     @property
     def user_id(self) -> str | None:

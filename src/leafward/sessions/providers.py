@@ -36,7 +36,7 @@ class WritableContextProvider(Protocol):
     """Gives and takes the content of a block."""
 
     def get(self) -> Any: ...
-    def set(self, content: str) -> Any: ...
+    def set(self, content: str, /) -> Any: ...
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class SkillProvider(Protocol):
     """Lists documents and gives them by key; a `set(key, content, description)` makes it writable."""
 
     def get(self) -> Any: ...
-    def load(self, key: str) -> Any: ...
+    def load(self, key: str, /) -> Any: ...
 
 
 @runtime_checkable
@@ -52,7 +52,14 @@ class SearchProvider(Protocol):
     """Sums up a collection and searches it; a `set(key, content)` makes it writable."""
 
     def get(self) -> Any: ...
-    def search(self, query: str) -> Any: ...
+    def search(self, query: str, /) -> Any: ...
+
+
+ProviderLike = str | ContextProvider | Mapping[str, Callable[..., Any]]
+"""What a block takes: an object of one of these kinds, a mapping of such methods by their names, or a fixed text."""
+
+PromptProviderLike = WritableContextProvider | Mapping[str, Callable[..., Any]]
+"""What can keep a frozen prompt: an object with `get()` and `set(text)`, or a mapping of the two."""
 
 
 @dataclass(frozen=True, slots=True)

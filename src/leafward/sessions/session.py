@@ -12,6 +12,7 @@ from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.message import Message
 from leafward.core.skills import find_loads
 from leafward.core.tokens import TokenCounter, count_tokens
+from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.conversation import Conversation, known_id, optional_id
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from leafward.sessions.context import Blocks
     from leafward.sessions.foreign import SessionProvider
     from leafward.sessions.freezing import FrozenPrompt
+    from leafward.sessions.providers import PromptProviderLike, ProviderLike
     from leafward.sessions.session_lease import SessionLease
     from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
@@ -91,7 +93,7 @@ class Session(Conversation, Configurable):
         user_id: str | None = None,
         agent_id: str = "default",
         context: Iterable[ContextConfig | Mapping[str, Any]] = (),
-        cached_prompt: object = False,
+        cached_prompt: bool | PromptProviderLike | None = False,
         on_compaction: CompactFunction | None = None,
         compact_after: int | None = None,
         token_counter: TokenCounter | None = None,
@@ -259,19 +261,24 @@ class Session(Conversation, Configurable):
         """
         return await self._ready().blocks.append(label, content)
 
-    async def add_context(self, label: str, **options: Any) -> ContextBlock:
-        """Add a block to a session in use; options are those of `with_context`. A frozen prompt stays as it is.
+    async def add_context(
+        self,
+        label: str,
+        *,
+        description: str | None = None,
+        max_tokens: int | None = None,
+        provider: ProviderLike | None = None,
+        shared: bool = False,
+        timeout: float = TIMEOUT_S,
+    ) -> ContextBlock:
+        """Add a block to a session in use, as `with_context` does before it. A frozen prompt stays unchanged.
 
         Raises:
-            ConfigurationError: the label is taken, or the options are wrong.
+            ConfigurationError: the label is taken, or an option is wrong.
             ContextError: the provider failed; the block was not added.
         """
         parts = self._ready()
-        try:
-            config = ContextConfig(label, **options)
-        except TypeError as error:
-            raise ConfigurationError(f"a context block is not set up like this: {error}") from None
-        parts.blocks.add(config)
+        parts.blocks.add(ContextConfig(label, description, max_tokens, provider, shared, timeout))
         try:
             block = await parts.blocks.read(label)
         except BaseException:

@@ -11,12 +11,20 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
 from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import TIMEOUT_S, is_async
-from leafward.sessions.providers import Source, StaticContext, StoredContextProvider, find_methods
+from leafward.sessions.providers import (
+    PromptProviderLike,
+    ProviderLike,
+    Source,
+    StaticContext,
+    StoredContextProvider,
+    find_methods,
+)
 
 if TYPE_CHECKING:
     from leafward.core.compaction import CompactFunction
 
-ErrorHandler = Callable[[Exception], Any]
+ErrorHandler = Callable[[Exception], object]
+"""`fn(error)`, plain or async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,7 @@ class ContextConfig:
     label: str
     description: str | None = None
     max_tokens: int | None = None
-    provider: object = None
+    provider: ProviderLike | None = None
     shared: bool = False
     timeout: float = TIMEOUT_S
 
@@ -116,7 +124,7 @@ class Configurable(ABC):
         *,
         description: str | None = None,
         max_tokens: int | None = None,
-        provider: object = None,
+        provider: ProviderLike | None = None,
         shared: bool = False,
         timeout: float = TIMEOUT_S,
     ) -> Self:
@@ -133,7 +141,7 @@ class Configurable(ABC):
         self._setup.add(ContextConfig(label, description, max_tokens, provider, shared, timeout))
         return self
 
-    def with_cached_prompt(self, provider: object = None) -> Self:
+    def with_cached_prompt(self, provider: PromptProviderLike | None = None) -> Self:
         """Keep the frozen system prompt in the store, or where `provider` keeps it with `get()` and `set(text)`.
 
         Raises:
@@ -191,7 +199,7 @@ class Configurable(ABC):
     def _apply(
         self,
         context: Iterable[ContextConfig | Mapping[str, Any]],
-        cached_prompt: object,
+        cached_prompt: bool | PromptProviderLike | None,
         on_compaction: CompactFunction | None,
         compact_after: int | None,
         token_counter: TokenCounter | None,
@@ -200,8 +208,10 @@ class Configurable(ABC):
         """Set what was given to the constructor."""
         for item in context:
             self._setup.add(_as_config(item))
-        if cached_prompt is not False and cached_prompt is not None:
-            self.with_cached_prompt(None if cached_prompt is True else cached_prompt)
+        if cached_prompt is True:
+            self.with_cached_prompt()
+        elif cached_prompt is not False and cached_prompt is not None:
+            self.with_cached_prompt(cached_prompt)
         if on_compaction is not None:
             self.on_compaction(on_compaction)
         if compact_after is not None:

@@ -2,7 +2,7 @@
 
 A backend of your own implements `Store` with its `MessageStore`, `EntryIndex` and `SessionRegistry`, passes the
 classes of `leafward.testing`, and is found by `open_store` through the entry point group `leafward.stores`: a scheme
-and a callable `(url, **options)` to await.
+and a callable to await, which takes the URL and, by name, those keywords of `open_store` that mean something to it.
 """
 
 from __future__ import annotations
