@@ -65,7 +65,7 @@ def server_sent(event: dict[str, Any]) -> str:
     return f"data: {json.dumps(event)}\n\n"
 
 
-# ── a turn: one at a time for each chat, in a task of its own ────────────────
+# ── a turn: one at a time for each chat, in a separate task ─────────────────
 
 
 class Question(BaseModel):
@@ -112,7 +112,8 @@ async def stream_reply(session: Session, question: Message, events: Events) -> M
         state = "complete"
     finally:
         reply = Message("assistant", text, id=reply_id, metadata={"state": state})
-        await session.upsert_message(reply, parent_id=question.id)
+        if text or state == "complete":
+            await session.upsert_message(reply, parent_id=question.id)
     return reply
 
 

@@ -1,4 +1,4 @@
-"""The workloads on each backend: both versions on one server, each with a database and a process of its own.
+"""The workloads on each backend: both versions on one server, each with its own database and process.
 
 Two versions of a package cannot be in one process, so they take turns round by round, not call by call.
 """

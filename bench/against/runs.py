@@ -27,7 +27,7 @@ class Outcome:
 
 
 def compare(commit: str, only: frozenset[str], *, profile: Profile, work: Path, log: Callable[[str], None]) -> Outcome:
-    """Compare the working tree with a commit; `only` holds names of workloads and backends, and none of them means all.
+    """Compare the working tree with a commit; `only` names workloads and backends; when it is empty, all are run.
 
     Raises:
         ContenderFailed: a version could not be installed, or failed at something it has.

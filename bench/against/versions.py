@@ -51,7 +51,7 @@ def resolve(name: str) -> str:
     """Return the full id of a commit.
 
     Raises:
-        NoSuchCommit: there is none of that name.
+        NoSuchCommit: the name is not a commit of this repository.
     """
     asked = ["git", "-C", str(ROOT), "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)

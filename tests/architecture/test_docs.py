@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import pytest
 
+import leafward
 from leafward import Session, open_store, user
 from leafward.cli import main
 from leafward.cli.demo import STEPS
@@ -166,6 +167,17 @@ def test_the_runner_reports_a_block_that_fails(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert f'"{page}", line 5' in done.stderr
+
+
+def test_the_page_about_errors_names_every_error_that_is_raised() -> None:
+    table = (
+        (DOCS / "guides" / "errors.md").read_text(encoding="utf-8").partition("## The table")[2].partition("\n## ")[0]
+    )
+    public = [getattr(leafward, name) for name in leafward.__all__]
+    errors = {one for one in public if isinstance(one, type) and issubclass(one, leafward.LeafwardError)}
+    raised = {error for error in errors if error is leafward.StoreError or not error.__subclasses__()}
+
+    assert {error.__name__ for error in raised if f"`{error.__name__}`" not in table} == set()
 
 
 def logged(path: Path) -> Iterator[tuple[str, str]]:

@@ -60,7 +60,7 @@ def running(home: Path) -> Generator[str]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a service that these tests share; each has chats of its own."""
+    """The address of a service that these tests share; each uses other chats."""
     with running(tmp_path_factory.mktemp("service")) as address:
         yield address
 
