@@ -50,9 +50,17 @@ async def remember(t: Tenant) -> None:
     await s.append_context_block("memory", f"{t.own} and maple")
     await s.append_context_block("house", f"{t.shared} is quiet")
     tools = await s.tools()
-    await t.call(tools, "set_context", label="memory", content=f"{t.own} likes walnuts and maple")
-    fact = {"label": "facts", "content": f"{t.own} walnut tree", "metadata": {"title": "Tree"}}
-    assert (await t.call(tools, "set_context", **fact)).startswith("Indexed")
+    for start in ("Error: ", "Written"):
+        answer = await t.call(tools, "set_context", label="memory", content=f"{t.own} likes walnuts and maple")
+        assert answer.startswith(start)
+    fact: dict[str, object] = {"label": "facts", "content": f"{t.own} walnut tree"}
+    for title in ("Gone", "Gone too", "Tree"):
+        fact["metadata"] = {"title": title}
+        assert (await t.call(tools, "set_context", **fact)).startswith("Indexed")
+    await t.call(tools, "list_context", label="facts")
+    assert len(await s.list_context_entries("facts")) == 3
+    assert (await t.call(tools, "delete_context", label="facts", key="gone")).startswith("Deleted")
+    assert await s.delete_context_entry("facts", "gone-too")
     await t.call(tools, "load_context", label="skills", key="tea")
     await s.load_skill("skills", "tea")
     await t.call(await s.tools(), "unload_context", label="skills", key="tea")

@@ -155,6 +155,8 @@ async def test_what_a_provider_has_decides_what_its_block_is(
         "load_context": is_skill,
         "unload_context": is_skill,
         "search_context": is_searchable,
+        "list_context": isinstance(provider, StoredSearchProvider),
+        "delete_context": isinstance(provider, StoredSearchProvider),
     }
     assert set(await session.tools()) == {name for name, there in names.items() if there}
 

@@ -312,3 +312,25 @@ async def test_the_prompt_is_frozen_only_when_every_provider_answered() -> None:
 
         assert (await session.freeze_system_prompt()).endswith("\nup")
         assert await session.freeze_system_prompt() == await session.freeze_system_prompt()
+
+
+# ── a prompt that shows other text than its blocks hold ──────────────────────
+
+
+@pytest.mark.parametrize("cache", [True, False, Cache()])
+async def test_a_prompt_is_stale_once_a_block_holds_other_text(cache: Any) -> None:
+    async with open_store("memory://") as store:
+        session = Session(store, "s", cached_prompt=cache).with_context("memory", shared=True)
+        assert not await session.is_prompt_stale(content=True)
+        await session.freeze_system_prompt()
+        assert not await session.is_prompt_stale(content=True)
+
+        await Session(store, "t").with_context("memory", shared=True).append_context_block("memory", "Likes tea.")
+
+        assert await session.is_prompt_stale(content=True)
+        assert not await session.is_prompt_stale()
+        await session.refresh_system_prompt()
+        assert not await session.is_prompt_stale(content=True)
+        await session.add_context("more")
+        assert await session.is_prompt_stale()
+        assert await session.is_prompt_stale(content=True)

@@ -23,7 +23,7 @@ from leafward import (
     open_store,
     user,
 )
-from leafward.sessions.titles import fnv, slug, wanted_key
+from leafward.sessions.entry_keys import fnv, slug, wanted_key
 from leafward.stores import Store
 from leafward.testing.keyed import content_of
 from leafward.testing.loading import TEXT
@@ -78,6 +78,8 @@ async def test_tools_have_the_shape_each_provider_takes(store: Store) -> None:
         "load_context",
         "unload_context",
         "search_context",
+        "list_context",
+        "delete_context",
         "expand_summary",
         "session_search",
         "session_list",
@@ -85,7 +87,7 @@ async def test_tools_have_the_shape_each_provider_takes(store: Store) -> None:
     ]
     for name, openai, anthropic in zip(tools, tools.to_openai(), tools.to_anthropic(), strict=True):
         tool = tools[name]
-        assert (tool.name, len(tools)) == (name, 8)
+        assert (tool.name, len(tools)) == (name, 10)
         assert openai == {
             "type": "function",
             "function": {"name": name, "description": tool.description, "parameters": tool.input_schema},
@@ -99,7 +101,7 @@ async def test_tools_come_as_the_blocks_allow(store: Store) -> None:
     session = Session(store, "s").with_context("memory")
     assert list(await session.tools()) == ["set_context"]
     await session.add_context("facts", provider=StoredSearchProvider())
-    assert list(await session.tools()) == ["set_context", "search_context"]
+    assert list(await session.tools()) == ["set_context", "search_context", "list_context", "delete_context"]
     await session.remove_context("memory")
     await session.remove_context("facts")
     await session.add_context("skills", provider=Shelf())
@@ -117,6 +119,8 @@ async def test_only_blocks_a_tool_works_on_are_offered(store: Store) -> None:
         "load_context": ["skills"],
         "unload_context": ["skills"],
         "search_context": ["knowledge"],
+        "list_context": ["knowledge"],
+        "delete_context": ["knowledge"],
     }
     assert '- "memory" (writable): Learned facts' in tools["set_context"].description
     assert '- "knowledge" (searchable, keyed entries): Docs' in tools["set_context"].description
@@ -215,6 +219,10 @@ async def test_arguments_may_be_the_json_a_model_wrote(store: Store) -> None:
         ("set_context", ["memory"], ["an array", "object"]),
         ("unload_context", {"label": "skills"}, ["'key'"]),
         ("search_context", {"label": "knowledge"}, ["'query'"]),
+        ("list_context", {}, ["'label'", "missing"]),
+        ("list_context", {"label": "knowledge", "offset": -1}, ["'offset'", "-1"]),
+        ("delete_context", {"label": "knowledge"}, ["'key'", "missing"]),
+        ("delete_context", {"label": "knowledge", "key": 7}, ["'key'", "an integer"]),
         ("expand_summary", {"summary_id": "nope"}, ["'nope'", "compaction_"]),
         ("expand_summary", {"summary_id": "nope", "offset": -1}, ["'offset'", "-1"]),
         ("expand_summary", {"summary_id": "nope", "offset": "0"}, ["'offset'", "an integer"]),
@@ -268,7 +276,7 @@ def _as_json(arguments: Any, schema: dict[str, Any]) -> Any:
 @settings(max_examples=60)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 7), st.dictionaries(_names, _values | _labels, max_size=5) | st.text(max_size=30)),
+        st.tuples(st.integers(0, 9), st.dictionaries(_names, _values | _labels, max_size=5) | st.text(max_size=30)),
         min_size=5,
         max_size=15,
     )

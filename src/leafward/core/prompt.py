@@ -26,6 +26,15 @@ class ContextBlock:
     is_searchable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """One entry of a keyed block; `content` is `None` where a list of entries comes without their texts."""
+
+    key: str
+    description: str | None = None
+    content: str | None = None
+
+
 def usage_percent(tokens: int, max_tokens: int) -> int:
     """Return how full a block is, halves rounded up."""
     return (200 * tokens + max_tokens) // (2 * max_tokens)

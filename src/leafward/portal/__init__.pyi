@@ -13,7 +13,7 @@ from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
 from leafward.core.parent import ParentId
-from leafward.core.prompt import ContextBlock
+from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.session_key import AnyKey, SessionKey
@@ -214,12 +214,13 @@ class BlockingSession:
     def get_context_blocks(self) -> list[ContextBlock]:
         """Return all blocks with their content as of now, in the order they were set up."""
 
-    def replace_context_block(self, label: str, content: str) -> ContextBlock:
-        """Write the whole content of a block.
+    def replace_context_block(self, label: str, content: str, *, expected: str | None = None) -> ContextBlock:
+        """Write the whole content of a block; with `expected`, only if that is what it still holds.
 
         Raises:
             BlockNotFound: there is no block of that label.
-            ContextError: the block is read-only or keyed, the content exceeds its limit, or its provider failed.
+            ContextError: the block is read-only or keyed, holds other text than `expected`, the content exceeds its
+                limit, or its provider failed.
         """
 
     def append_context_block(self, label: str, content: str) -> ContextBlock:
@@ -227,6 +228,22 @@ class BlockingSession:
 
         Raises:
             BlockNotFound, ContextError: as `replace_context_block`.
+        """
+
+    def list_context_entries(self, label: str) -> list[ContextEntry]:
+        """Return the entries of a keyed block, in the order of their keys.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            ContextError: its provider cannot list them, or failed.
+        """
+
+    def delete_context_entry(self, label: str, key: str) -> bool:
+        """Delete an entry of a keyed block, and unload it if it is a loaded skill; False when there is none.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            ContextError: its provider cannot delete entries, refuses to delete this one, or failed.
         """
 
     def add_context(
@@ -261,8 +278,11 @@ class BlockingSession:
     def refresh_system_prompt(self) -> str:
         """Render the system prompt from the blocks as they are now, and freeze that."""
 
-    def is_prompt_stale(self) -> bool:
-        """Tell whether the blocks were configured differently when the prompt was frozen."""
+    def is_prompt_stale(self, *, content: bool = False) -> bool:
+        """Tell whether the blocks were configured differently when the prompt was frozen.
+
+        With `content`, also whether a block holds other text than the prompt shows.
+        """
 
     def tools(self) -> BlockingToolSet:
         """Return the tools that the blocks and the history allow a model to use."""
@@ -743,7 +763,7 @@ class BlockingTool:
     @property
     def execute(self) -> Callable[[dict[str, Any]], str]: ...
     @property
-    def checked_by(self) -> dict[str, Any] | None: ...
+    def checks_arguments(self) -> bool: ...
 
 class BlockingMessageStore:
     """Keeps the tree of messages of every session, in order.
@@ -930,7 +950,7 @@ class BlockingEntryIndex:
     """Keeps texts by label and key.
 
     Each write is one atomic step that gives the session its next `version`, of kind `context`, unless it changes
-    nothing. It brings the session into being. The prompt is derived and changes no version.
+    nothing. It brings the session into being. The prompt, and what is kept under `SHOWN`, change no version.
     """
 
     def get(self, shelf: Shelf, key: str = ...) -> Entry | None:
@@ -943,6 +963,9 @@ class BlockingEntryIndex:
 
     def count(self, shelf: Shelf) -> int:
         """Return how many entries a shelf has."""
+
+    def list_entries(self, shelf: Shelf) -> list[Entry]:
+        """Return the entries of a shelf, in the order of their keys."""
 
     def search(self, shelf: Shelf, query: Query, *, limit: int) -> list[SearchResult]:
         """Return the best matches among the searchable entries of a shelf; a result's `id` is the key."""

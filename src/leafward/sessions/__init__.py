@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from leafward.core.compaction import CompactionContext as CompactionContext
     from leafward.core.compaction import CompactionResult as CompactionResult
     from leafward.core.prompt import ContextBlock as ContextBlock
+    from leafward.core.prompt import ContextEntry as ContextEntry
     from leafward.core.prompt import render_prompt as render_prompt
     from leafward.core.tokens import TokenCounter as TokenCounter
     from leafward.core.tokens import estimate_tokens as estimate_tokens
@@ -43,6 +44,7 @@ _HOMES = {
     ),
     "leafward.core.prompt": (
         "ContextBlock",
+        "ContextEntry",
         "render_prompt",
     ),
     "leafward.core.tokens": (
@@ -88,6 +90,7 @@ __all__ = [
     "CompactionResult",
     "ContextBlock",
     "ContextConfig",
+    "ContextEntry",
     "ContextProvider",
     "DirectorySkillProvider",
     "ErasureReport",

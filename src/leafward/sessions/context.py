@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
 
 from leafward.core.errors import BlockNotFound, ContextError, NotFound
 from leafward.core.ids import Scope
 from leafward.core.json import Plain
-from leafward.core.prompt import ContextBlock
+from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.tokens import estimate_tokens
+from leafward.core.transcript import shortened
+from leafward.sessions.entry_keys import EntryKeys
 from leafward.sessions.providers import Place, StoredContextProvider, StoredSearchProvider
 from leafward.sessions.setup import Block, ContextConfig, Setup
-from leafward.sessions.titles import Titles
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Store
 from leafward.stores.entries import Edit, Shelf
+
+NAME_CHARACTERS = 1000
+"""How much of a label or key, which a model may have made up, an error repeats."""
+
+
+Check = Callable[[str | None], None]
+"""Looks at a present text, or `None`, and raises when that is not to be changed."""
+
+
+class Ability(NamedTuple):
+    """Something a block can do because its provider has a method, and what is said of a block that cannot."""
+
+    method: str
+    missing: str
+    others: str
+
+
+WRITE = Ability("set", 'block "{}" is readonly', "Blocks you can write: {}.")
+LOAD = Ability("load", '"{}" is not a skill block', "Skill blocks: {}")
+SEARCH = Ability("search", '"{}" is not searchable', "Searchable blocks: {}")
+LIST = Ability("list_entries", 'the entries of "{}" cannot be listed: no list_entries()', "Blocks that can: {}")
+DELETE = Ability("delete_entry", 'the entries of "{}" cannot be deleted: no delete_entry(key)', "Blocks that can: {}")
 
 
 class Blocks:
@@ -24,7 +49,7 @@ class Blocks:
         self._scope = scope
         self._store = store
         self._blocks: dict[str, Block] = {}
-        self._titles: dict[str, Titles] = {}
+        self._keys: dict[str, EntryKeys] = {}
         self.writes = 0
         """Grows with each change through this handle."""
         for block in setup.blocks.values():
@@ -44,16 +69,30 @@ class Blocks:
         """Return the blocks in the order they were set up."""
         return list(self._blocks.values())
 
-    def find(self, label: str) -> Block:
-        """Return a block.
+    def able(self, ability: Ability) -> list[Block]:
+        """Return the blocks that can do something."""
+        return [block for block in self.all() if block.source.has(ability.method)]
+
+    def find(self, label: str, ability: Ability) -> Block:
+        """Return a block that can do something.
 
         Raises:
             BlockNotFound: there is none of that label.
+            ContextError: it cannot; the text says which blocks can.
         """
         block = self._get(label)
         if block is None:
             raise BlockNotFound(label, self._blocks)
+        if not block.source.has(ability.method):
+            raise ContextError(self.refusal(label, ability))
         return block
+
+    def refusal(self, label: str, ability: Ability) -> str:
+        """Say of a block, or of a label without one, that it lacks an ability, and which blocks have it."""
+        others = ", ".join(block.config.label for block in self.able(ability)) or "none"
+        unknown = ability is WRITE and self._get(label) is None
+        missing = 'block "{}" not found' if unknown else ability.missing
+        return f"{missing.format(shortened(label, NAME_CHARACTERS))}. {ability.others.format(others)}"
 
     def _get(self, label: object) -> Block | None:
         return self._blocks.get(label) if isinstance(label, str) else None
@@ -74,7 +113,7 @@ class Blocks:
         if self._get(label) is None:
             return False
         self.writes += 1
-        self._titles.pop(label, None)
+        self._keys.pop(label, None)
         self._setup.blocks.pop(label, None)
         return self._blocks.pop(label, None) is not None
 
@@ -89,49 +128,97 @@ class Blocks:
         contents = await asyncio.gather(*(block.source.get() for block in blocks))
         return [_with_content(block, content) for block, content in zip(blocks, contents, strict=True)]
 
-    async def replace(self, label: str, content: str) -> ContextBlock:
-        """Write a block's whole content."""
-        text = _text(content)
-        return await self._write(label, lambda _: text)
+    async def replace(self, label: str, content: str, expected: str | None) -> ContextBlock:
+        """Write a block's whole content, if it holds what is `expected`."""
+        text, wanted = as_text(content), None if expected is None else as_text(expected)
+
+        def change(old: str | None) -> str:
+            if wanted is not None and (old or "") != wanted:
+                raise ContextError(
+                    f"block {label!r} no longer holds what was expected, and nothing was written: "
+                    "read it again with get_context_block, redo the change and try again"
+                )
+            return text
+
+        return await self.edit(self.find(label, WRITE), change)
 
     async def append(self, label: str, content: str) -> ContextBlock:
         """Write more at the end of a block, on a line of its own."""
-        text = _text(content)
-        return await self._write(label, lambda old: _joined(old, text))
+        text = as_text(content)
+        return await self.edit(self.find(label, WRITE), lambda old: joined(old, text))
 
-    async def _write(self, label: str, change: Edit) -> ContextBlock:
-        block = self._writable(label)
-        self.writes += 1
-        if block.source.is_keyed:
+    async def edit(self, block: Block, change: Edit) -> ContextBlock:
+        """Change the content of a block that has no keys.
+
+        What is stored, and whether it may be changed so, is looked at in one step: atomic where the block is stored,
+        and within this process where it is a user's provider's.
+        """
+        label, source = block.config.label, block.source
+        if source.is_keyed:
             raise ContextError(f"block {label!r} holds entries by key: write them with its provider or set_context")
+        self.writes += 1
 
         def within_limit(old: str | None) -> str:
-            # What is stored and what may be stored are looked at in one step, whoever else is writing.
-            return self._checked(block.config, change(old) or "")
+            return self.checked(block, change(old) or "")
 
-        provider = block.source.provider
-        if isinstance(provider, StoredContextProvider):
-            return _with_content(block, await provider.edit(within_limit) or "")
-        async with block.source.changing():
-            content = within_limit(await block.source.get())
-            await block.source.set(content)
+        if isinstance(source.provider, StoredContextProvider):
+            return _with_content(block, await source.provider.edit(within_limit) or "")
+        async with source.changing():
+            content = within_limit(await source.get())
+            await source.set(content)
         return _with_content(block, content)
 
-    async def put(self, label: str, content: str, title: str | None, description: str | None) -> str:
-        """Write an entry of a keyed block and return its key."""
-        block = self._writable(label)
-        text = self._checked(block.config, _text(content))
+    async def put(self, block: Block, key: str, text: str, description: str | None, check: Check) -> None:
+        """Write an entry of a keyed block unless `check` raises; as one step, like `edit`."""
+        source = block.source
         self.writes += 1
-        # What somebody else put there by hand, or through another session, is not this title's either.
-        key = await self._titles_of(block).key_for(title, text, block.source.load if block.source.is_skill else None)
-        if block.source.is_skill:
-            await block.source.set(key, text, description or title)
-        else:
-            await block.source.set(key, text)
-        return key
+        if isinstance(source.provider, StoredSearchProvider):
 
-    def _checked(self, config: ContextConfig, content: str) -> str:
-        tokens = estimate_tokens(content)
+            def change(old: str | None) -> str:
+                check(old)
+                return text
+
+            await source.provider.edit(key, change, description)
+            return
+        async with source.changing():
+            if source.is_readable_by_key:
+                check(await source.read(key))
+            await (source.set(key, text, description) if source.is_skill else source.set(key, text))
+
+    async def delete(self, block: Block, key: str, check: Check | None = None) -> bool:
+        """Delete an entry unless `check` raises, as one step, and free its key; False when there is none."""
+        self.writes += 1
+        deleted = as_text(key) == key and await self._delete(block, key, check)
+        if deleted:
+            await self.keys_of(block).release(key)
+        return deleted
+
+    async def _delete(self, block: Block, key: str, check: Check | None) -> bool:
+        source = block.source
+        if check is None or not source.is_readable_by_key:
+            return await source.delete_entry(key)
+        if not isinstance(source.provider, StoredSearchProvider):
+            async with source.changing():
+                check(await source.read(key))
+                return await source.delete_entry(key)
+        there = await source.provider.get_entry(key) is not None
+
+        def remove(old: str | None) -> None:
+            nonlocal there
+            there = old is not None
+            check(old)
+
+        if there:
+            await source.provider.edit(key, remove)
+        return there
+
+    def checked(self, block: Block, content: str) -> str:
+        """Return what a block, or an entry of it, is to hold.
+
+        Raises:
+            ContextError: it is too long.
+        """
+        config, tokens = block.config, estimate_tokens(content)
         if config.max_tokens is not None and tokens > config.max_tokens:
             raise ContextError(
                 f"block {config.label!r} would hold {tokens} of {config.max_tokens} tokens: shorten it and try again"
@@ -141,23 +228,18 @@ class Blocks:
             raise ContextError(f"block {config.label!r} takes {largest:,} bytes at most: shorten it and try again")
         return content
 
-    def _writable(self, label: str) -> Block:
-        block = self.find(label)
-        if not block.source.writable:
-            raise ContextError(f"block {label!r} is read-only")
-        return block
-
-    def _titles_of(self, block: Block) -> Titles:
+    def keys_of(self, block: Block) -> EntryKeys:
+        """Return which keys of a block belong to which titles."""
         label = block.config.label
-        if label not in self._titles:
+        if label not in self._keys:
             provider = block.source.provider
             if isinstance(provider, StoredSearchProvider):
-                self._titles[label] = Titles(*provider.where)
+                self._keys[label] = EntryKeys(*provider.where)
             else:
-                # A provider of the user's own serves all sessions, so its keys are known to all of them.
+                # A user's provider serves all sessions, so its keys are known to all of them.
                 entries = None if self._store is None else self._store.entries
-                self._titles[label] = Titles(entries, Shelf(self._scope, label, shared=True))
-        return self._titles[label]
+                self._keys[label] = EntryKeys(entries, Shelf(self._scope, label, shared=True))
+        return self._keys[label]
 
     async def load(self, label: str, key: str) -> str:
         """Return the text of a skill.
@@ -167,21 +249,16 @@ class Blocks:
             ContextError: the block holds no skills.
             NotFound: the block has no skill of that key.
         """
-        block = self.find(label)
-        if not block.source.is_skill:
-            raise ContextError(f"block {label!r} holds no skills to load")
+        block = self.find(label, LOAD)
         # A lone surrogate could be given but not stored, so it is part of no key.
-        found = await block.source.load(key) if _text(key) == key else None
+        found = await block.source.load(key) if as_text(key) == key else None
         if found is None:
             raise NotFound(f"no skill {key!r} in block {label!r}")
         return found
 
-    async def search(self, label: str, query: str) -> str | None:
-        """Return what a searchable block finds."""
-        block = self.find(label)
-        if not block.source.is_searchable:
-            raise ContextError(f"block {label!r} cannot be searched")
-        return await block.source.search(query)
+    async def list_entries(self, block: Block) -> list[ContextEntry]:
+        """Return the entries of a keyed block, in the order of their keys."""
+        return sorted(await block.source.list_entries(), key=lambda entry: entry.key)
 
 
 def _with_content(block: Block, content: str) -> ContextBlock:
@@ -198,11 +275,17 @@ def _with_content(block: Block, content: str) -> ContextBlock:
     )
 
 
-def _text(content: object) -> str:
+def as_text(content: object) -> str:
+    """Return a text as it can be stored.
+
+    Raises:
+        ContextError: it is not a text.
+    """
     if not isinstance(content, str):
         raise ContextError(f"the content of a block is text, not {type(content).__name__}")
     return Plain().text(content)
 
 
-def _joined(old: str | None, added: str) -> str:
+def joined(old: str | None, added: str) -> str:
+    """Return a text with another after it, on a new line."""
     return f"{old}\n{added}" if old and not added.startswith("\n") else (old or "") + added

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from leafward.core.archive import Archive
+from leafward.core.compaction import CompactFunction
 from leafward.core.errors import ConfigurationError, SessionNotFound
 from leafward.core.ids import Owner, Scope, check_id, new_id, refusal
 from leafward.core.info import SessionInfo
@@ -20,7 +21,7 @@ from leafward.sessions.conversation import MessageLike, check_size, known_id
 from leafward.sessions.other_sessions import History, manager_tools
 from leafward.sessions.providers import PromptProviderLike, StoredContextProvider
 from leafward.sessions.session import Session, draft_of, session_with
-from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
+from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.toolset import ToolSet
 from leafward.stores.contracts import SearchFilter, Store
 from leafward.stores.registry import ErasureReport, Origin, Page

@@ -1,25 +1,29 @@
 """Where the content of context blocks comes from.
 
-A provider is any object with some of four methods, plain or async: `get()` gives a block's content; with `set(content)`
-it can be written; with `load(key)` it is a collection of skills and `set` takes `(key, content, description)`; with
-`search(query)` it can be searched and `set` takes `(key, content)`.
+A provider is any object with some of these methods, plain or async. `get()` gives a block's content; with
+`set(content)` it can be written; with `load(key)` it is a collection of skills and `set` takes `(key, content,
+description)`; with `search(query)` it can be searched and `set` takes `(key, content)`. A collection may also have
+`list_entries()`, `delete_entry(key)` and, where it is searched, `get_entry(key)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from leafward.core.errors import ConfigurationError, ContextError, LeafwardError
-from leafward.core.ids import Scope
+from leafward.core.ids import Scope, refusal
+from leafward.core.prompt import ContextEntry
 from leafward.sessions.calling import Turns, call
 from leafward.stores.contracts import Store
 from leafward.stores.entries import BLOCK, Edit, EntryIndex, Shelf
 
-METHODS = ("get", "set", "load", "search", "init")
+METHODS = ("get", "set", "load", "search", "init", "list_entries", "delete_entry", "get_entry")
 RESULTS = 10
 """How many entries a search of stored entries gives."""
 
@@ -143,15 +147,44 @@ class StoredSearchProvider(_Stored):
         return f"{found} entries indexed." if found else None
 
     async def search(self, query: str) -> str | None:
+        return write_entries(await self.find(query)) or None
+
+    async def find(self, query: str) -> dict[str, str]:
+        """Return the texts of the entries that a search gives, by key, the best first."""
         from leafward.core.query import parse_query
 
         entries, shelf = self.where
-        found = await entries.search(shelf, parse_query(query), limit=RESULTS)
-        return "\n\n".join(f"[{one.id}]\n{one.content}" for one in found) or None
+        return {one.id: one.content for one in await entries.search(shelf, parse_query(query), limit=RESULTS)}
 
     async def set(self, key: str, content: str) -> None:
+        await self.edit(key, lambda _: content)
+
+    async def edit(self, key: str, change: Edit, description: str | None = None) -> str | None:
+        """Change an entry in one atomic step."""
         entries, shelf = self.where
-        await entries.edit(shelf, key, lambda _: content, searchable=True)
+        return await entries.edit(shelf, key, change, description=description, searchable=True)
+
+    async def get_entry(self, key: str) -> str | None:
+        if refusal(key) is not None:
+            return None
+        entries, shelf = self.where
+        entry = await entries.get(shelf, key)
+        return None if entry is None else entry.content
+
+    async def list_entries(self) -> list[ContextEntry]:
+        entries, shelf = self.where
+        return [ContextEntry(one.key, one.description, one.content) for one in await entries.list_entries(shelf)]
+
+    async def delete_entry(self, key: str) -> bool:
+        if await self.get_entry(key) is None:
+            return False
+        await self.edit(key, lambda _: None)
+        return True
+
+
+def write_entries(found: Mapping[str, str]) -> str:
+    """Return entries as a model reads them."""
+    return "\n\n".join(f"[{key}]\n{content}" for key, content in found.items())
 
 
 class _Queues:
@@ -198,13 +231,17 @@ class Source:
             return self
         return Source(self.label, self.provider.bind(place), self._timeout)
 
+    def has(self, method: str) -> bool:
+        """Tell whether the provider has a method."""
+        return method in self._methods
+
     @property
     def is_skill(self) -> bool:
-        return "load" in self._methods
+        return self.has("load")
 
     @property
     def is_searchable(self) -> bool:
-        return "search" in self._methods
+        return self.has("search")
 
     @property
     def is_keyed(self) -> bool:
@@ -212,7 +249,11 @@ class Source:
 
     @property
     def writable(self) -> bool:
-        return "set" in self._methods
+        return self.has("set")
+
+    @property
+    def is_readable_by_key(self) -> bool:
+        return self.is_skill or self.has("get_entry")
 
     def changing(self) -> AbstractAsyncContextManager[None]:
         """Return what to hold from reading the content to writing what follows from it."""
@@ -227,8 +268,32 @@ class Source:
     async def load(self, key: str) -> str | None:
         return await self._text("load", key)
 
+    async def read(self, key: str) -> str | None:
+        """Return an entry as it is now."""
+        return await self._text("load" if self.is_skill else "get_entry", key)
+
     async def search(self, query: str) -> str | None:
         return await self._text("search", query)
+
+    async def list_entries(self) -> list[ContextEntry]:
+        found = await self._call("list_entries")
+        if found is None or isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
+            raise self._wrong(found, "list_entries", "a list of entries")
+        return [self._entry(one) for one in cast(Iterable[object], found)]
+
+    def _entry(self, given: object) -> ContextEntry:
+        try:
+            return msgspec.convert({"key": given} if isinstance(given, str) else given, ContextEntry)
+        except msgspec.ValidationError as error:
+            raise ContextError(
+                f"the provider of block {self.label!r} gave from list_entries() what is not an entry: {error}"
+            ) from None
+
+    async def delete_entry(self, key: str) -> bool:
+        deleted = await self._call("delete_entry", key)
+        if not isinstance(deleted, bool):
+            raise self._wrong(deleted, "delete_entry", "True or False")
+        return deleted
 
     async def set(self, *arguments: str | None) -> None:
         await self._call("set", *arguments)
@@ -236,10 +301,13 @@ class Source:
     async def _text(self, method: str, *arguments: str) -> str | None:
         found = await self._call(method, *arguments)
         if found is not None and not isinstance(found, str):
-            raise ContextError(
-                f"the provider of block {self.label!r} gave {type(found).__name__} from {method}(), not text"
-            )
+            raise self._wrong(found, method, "text")
         return found
+
+    def _wrong(self, given: object, method: str, wanted: str) -> ContextError:
+        return ContextError(
+            f"the provider of block {self.label!r} gave {type(given).__name__} from {method}(), not {wanted}"
+        )
 
     async def _call(self, method: str, *arguments: str | None) -> object:
         if not self._begun:

@@ -22,14 +22,15 @@ from leafward.stores.leases import DEFAULT_TTL
 if TYPE_CHECKING:
     from leafward.core.compaction import CompactFunction
     from leafward.core.overlays import Compaction
-    from leafward.core.prompt import ContextBlock
+    from leafward.core.prompt import ContextBlock, ContextEntry
     from leafward.sessions.compaction_state import CompactionRecord
     from leafward.sessions.compactor import Compactor
     from leafward.sessions.context import Blocks
     from leafward.sessions.foreign import SessionProvider
-    from leafward.sessions.freezing import FrozenPrompt
     from leafward.sessions.providers import PromptProviderLike, ProviderLike
     from leafward.sessions.session_lease import SessionLease
+    from leafward.sessions.shown import Shown
+    from leafward.sessions.system_prompt import FrozenPrompt
     from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
@@ -53,10 +54,16 @@ class _Parts:
         return Blocks(self._setup, self._scope, self._store)
 
     @cached_property
-    def prompt(self) -> FrozenPrompt:
-        from leafward.sessions.freezing import FrozenPrompt
+    def shown(self) -> Shown:
+        from leafward.sessions.shown import Shown
 
-        return FrozenPrompt(self._setup, self.blocks, self._scope, self._store)
+        return Shown(self._scope, None if self._store is None else self._store.entries)
+
+    @cached_property
+    def prompt(self) -> FrozenPrompt:
+        from leafward.sessions.system_prompt import FrozenPrompt
+
+        return FrozenPrompt(self._setup, self.blocks, self.shown, self._scope, self._store)
 
     @cached_property
     def compactor(self) -> Compactor:
@@ -227,8 +234,10 @@ class Session(Conversation, Configurable):
 
     async def clear_messages(self) -> None:
         """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
-        await self._use().clear(self._scope)
-        await self._ready().prompt.renew()
+        parts = self._ready()
+        await parts.messages.clear(self._scope)
+        await parts.shown.clear()
+        await parts.prompt.renew()
 
     # Context blocks.
 
@@ -244,14 +253,15 @@ class Session(Conversation, Configurable):
         """Return all blocks with their content as of now, in the order they were set up."""
         return await self._ready().blocks.read_all()
 
-    async def replace_context_block(self, label: str, content: str) -> ContextBlock:
-        """Write the whole content of a block.
+    async def replace_context_block(self, label: str, content: str, *, expected: str | None = None) -> ContextBlock:
+        """Write the whole content of a block; with `expected`, only if that is what it still holds.
 
         Raises:
             BlockNotFound: there is no block of that label.
-            ContextError: the block is read-only or keyed, the content exceeds its limit, or its provider failed.
+            ContextError: the block is read-only or keyed, holds other text than `expected`, the content exceeds its
+                limit, or its provider failed.
         """
-        return await self._ready().blocks.replace(label, content)
+        return await self._ready().blocks.replace(label, content, expected)
 
     async def append_context_block(self, label: str, content: str) -> ContextBlock:
         """Write more at the end of a block, on a new line; others who write at the same time lose nothing.
@@ -260,6 +270,33 @@ class Session(Conversation, Configurable):
             BlockNotFound, ContextError: as `replace_context_block`.
         """
         return await self._ready().blocks.append(label, content)
+
+    async def list_context_entries(self, label: str) -> list[ContextEntry]:
+        """Return the entries of a keyed block, in the order of their keys.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            ContextError: its provider cannot list them, or failed.
+        """
+        from leafward.sessions.context import LIST
+
+        blocks = self._ready().blocks
+        return await blocks.list_entries(blocks.find(label, LIST))
+
+    async def delete_context_entry(self, label: str, key: str) -> bool:
+        """Delete an entry of a keyed block, and unload it if it is a loaded skill; False when there is none.
+
+        Raises:
+            BlockNotFound: there is no block of that label.
+            ContextError: its provider cannot delete entries, refuses to delete this one, or failed.
+        """
+        from leafward.sessions.context import DELETE
+
+        blocks = self._ready().blocks
+        deleted = await blocks.delete(blocks.find(label, DELETE), key)
+        if deleted and self._store is not None:
+            await self.unload_skill(label, key)
+        return deleted
 
     async def add_context(
         self,
@@ -313,17 +350,22 @@ class Session(Conversation, Configurable):
         """Render the system prompt from the blocks as they are now, and freeze that."""
         return await self._ready().prompt.refresh()
 
-    async def is_prompt_stale(self) -> bool:
-        """Tell whether the blocks were configured differently when the prompt was frozen."""
-        return await self._ready().prompt.is_stale()
+    async def is_prompt_stale(self, *, content: bool = False) -> bool:
+        """Tell whether the blocks were configured differently when the prompt was frozen.
+
+        With `content`, also whether a block holds other text than the prompt shows.
+        """
+        return await self._ready().prompt.is_stale(content=content)
 
     # Tools and skills.
 
     async def tools(self) -> ToolSet:
         """Return the tools that the blocks and the history allow a model to use."""
+        from leafward.sessions.model_context import ModelContext
         from leafward.sessions.tools import context_tools
 
-        return await context_tools(self, self._ready().blocks)
+        parts = self._ready()
+        return await context_tools(self, ModelContext(self, parts.blocks, parts.shown))
 
     async def load_skill(self, label: str, key: str) -> str:
         """Return the text of a skill, which then counts as loaded; a storage of your own keeps no account of that.

@@ -1,4 +1,4 @@
-"""The tools a session offers a model: write, load, unload and search its context, and look under a summary."""
+"""The tools a session offers a model: write, read, search and delete its context, and look under a summary."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any, Protocol
 from leafward.core.errors import ContextError, MessageNotFound, NotFound
 from leafward.core.message import Message
 from leafward.core.overlays import is_summary_id, summary_id
-from leafward.core.prompt import ContextBlock, usage_percent
-from leafward.core.skills import LOAD, UNLOAD, UNLOADED
+from leafward.core.prompt import ContextBlock, ContextEntry, usage_percent
+from leafward.core.skills import LOAD as LOAD_TOOL
+from leafward.core.skills import UNLOAD as UNLOAD_TOOL
+from leafward.core.skills import UNLOADED
 from leafward.core.transcript import Transcriber, shortened
-from leafward.sessions.context import Blocks
+from leafward.sessions.context import DELETE, LIST, LOAD, NAME_CHARACTERS, SEARCH, WRITE
+from leafward.sessions.model_context import ModelContext, NotShown
 from leafward.sessions.setup import Block
 from leafward.sessions.toolset import (
     ANSWER_CHARACTERS,
@@ -25,59 +28,36 @@ from leafward.sessions.toolset import (
 
 PAGE_MESSAGES = 20
 """How many of the messages that a summary covers one call gives back, at most."""
-NAME_CHARACTERS = 1000
-"""How much of a label or key an answer repeats."""
+ABOUT_CHARACTERS = 200
+"""How much a list of entries says about each."""
+OFFSET = {"type": "integer", "minimum": 0}
 
 
-class Conversing(Protocol):
-    """What the tools need of a session."""
+class Summarised(Protocol):
+    """What is needed of a session to look under its summaries."""
 
-    async def append_context_block(self, label: str, content: str) -> ContextBlock: ...
-    async def replace_context_block(self, label: str, content: str) -> ContextBlock: ...
-    async def load_skill(self, label: str, key: str) -> str: ...
-    async def unload_skill(self, label: str, key: str) -> bool: ...
-    async def get_loaded_skill_keys(self) -> list[str]: ...
     async def get_summary_ids(self) -> list[str]: ...
     async def get_covered(self, compaction_id: str, *, offset: int = 0, limit: int = 20) -> list[Message]: ...
 
 
-async def context_tools(session: Conversing, blocks: Blocks) -> ToolSet:
+async def context_tools(session: Summarised, context: ModelContext) -> ToolSet:
     """Return the tools that the blocks and the history allow."""
     found: list[Tool] = []
-    writable, skills, searchable = _writable(blocks), _skills(blocks), _searchable(blocks)
-    if writable:
-        found.append(_set_context(session, blocks, writable))
-    if skills:
-        found.append(_load_context(session, blocks, skills))
-        # A storage of the user's own cannot keep which skills are loaded, and so unloads none.
-        if blocks.stored:
-            found.append(_unload_context(session, blocks, skills, await session.get_loaded_skill_keys()))
-    if searchable:
-        found.append(_search_context(blocks, searchable))
-    summaries = await session.get_summary_ids()
-    if summaries:
+    if blocks := context.able(WRITE):
+        found.append(_set_context(context, blocks))
+    if blocks := context.able(LOAD):
+        found.append(_load_context(context, blocks))
+        if context.keeps_loaded_skills:
+            found.append(_unload_context(context, blocks, await context.loaded()))
+    if blocks := context.able(SEARCH):
+        found.append(_search_context(context, blocks))
+    if blocks := context.able(LIST):
+        found.append(_list_context(context, blocks))
+    if blocks := context.able(DELETE):
+        found.append(_delete_context(context, blocks))
+    if summaries := await session.get_summary_ids():
         found.append(_expand_summary(session, summaries))
     return ToolSet(found)
-
-
-def _writable(blocks: Blocks) -> list[Block]:
-    return [block for block in blocks.all() if block.source.writable]
-
-
-def _skills(blocks: Blocks) -> list[Block]:
-    return [block for block in blocks.all() if block.source.is_skill]
-
-
-def _searchable(blocks: Blocks) -> list[Block]:
-    return [block for block in blocks.all() if block.source.is_searchable]
-
-
-def _find(label: str, among: Sequence[Block]) -> Block | None:
-    return next((block for block in among if block.config.label == label), None)
-
-
-def _names(blocks: Sequence[Block]) -> str:
-    return ", ".join(block.config.label for block in blocks) or "none"
 
 
 def _cut(name: str) -> str:
@@ -102,14 +82,14 @@ def _described(block: Block) -> str:
     return "searchable, keyed entries" if block.source.is_searchable else "writable"
 
 
-def _set_context(session: Conversing, blocks: Blocks, writable: Sequence[Block]) -> Tool:
-    keyed = any(block.source.is_keyed for block in writable)
+def _set_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
     description = (
         "Write to a context block. What you write is kept after this conversation turn and outlives restarts; the "
-        f"system prompt shows it from its next refresh on. Blocks you can write:\n{_listed(writable)}"
+        "system prompt shows it from its next refresh on. Text that you have not been shown is not overwritten; you "
+        f"are then shown it, to merge it with yours. Blocks you can write:\n{_listed(blocks)}"
     )
     properties: dict[str, Any] = {
-        "label": _labels(writable),
+        "label": _labels(blocks),
         "content": {"type": "string", "description": "The text to write."},
         "action": {
             "type": "string",
@@ -117,7 +97,7 @@ def _set_context(session: Conversing, blocks: Blocks, writable: Sequence[Block])
             "description": "Replace the block's content (the default), or append to it. Ignored for keyed entries.",
         },
     }
-    if keyed:
+    if any(block.source.is_keyed for block in blocks):
         description += (
             "\nFor a block with keyed entries give metadata with a title, and a description if it helps: "
             "the same title again replaces its entry, another title makes another one."
@@ -132,25 +112,30 @@ def _set_context(session: Conversing, blocks: Blocks, writable: Sequence[Block])
 
     async def write(arguments: dict[str, Any]) -> str:
         label, content = arguments["label"], arguments["content"]
-        if _find_writable(blocks, label).source.is_keyed:
-            metadata: dict[str, Any] = arguments.get("metadata") or {}
-            key = await blocks.put(label, content, metadata.get("title"), metadata.get("description"))
-            return f'Indexed "{key}" in {label}.'
-        appending = arguments.get("action") == "append"
-        change = session.append_context_block if appending else session.replace_context_block
-        return f"Written to {label}. Usage: {_usage(await change(label, content))}"
+        metadata: dict[str, Any] = arguments.get("metadata") or {}
+        block = context.find(label, WRITE)
+        try:
+            if block.source.is_keyed:
+                key = await context.put(block, content, metadata.get("title"), metadata.get("description"))
+                return f'Indexed "{key}" in {label}.'
+            change = context.append if arguments.get("action") == "append" else context.replace
+            return f"Written to {label}. Usage: {_usage(await change(block, content))}"
+        except NotShown as unseen:
+            what = f'entry "{unseen.key}" of {label}' if unseen.key else f'block "{label}"'
+            other = "take another title" if unseen.key else "append instead"
+            return _refused(
+                f"nothing was written, because {what} holds text that you have not been shown. "
+                f"Merge it with yours and call set_context with the whole text, or {other}",
+                unseen,
+            )
 
     schema = object_schema(properties, ("label", "content"))
     return make_tool("set_context", description, schema, write, chosen=["label"])
 
 
-def _find_writable(blocks: Blocks, label: str) -> Block:
-    writable = _writable(blocks)
-    block = _find(label, writable)
-    if block is None:
-        wrong = "not found" if _find(label, blocks.all()) is None else "is readonly"
-        raise ContextError(f'block "{_cut(label)}" {wrong}. Blocks you can write: {_names(writable)}.')
-    return block
+def _refused(what: str, unseen: NotShown) -> str:
+    # Whole, however long it is: what is cut off would not have been shown.
+    return f"Error: {what}. It holds now:\n\n{unseen.content}"
 
 
 def _usage(block: ContextBlock) -> str:
@@ -159,39 +144,34 @@ def _usage(block: ContextBlock) -> str:
     return f"{usage_percent(block.tokens, block.max_tokens)}% ({block.tokens}/{block.max_tokens} tokens)"
 
 
-def _key_schema(skills: Sequence[Block]) -> dict[str, Any]:
-    key = {"type": "string", "description": "The document's key, as listed in the system prompt."}
-    return object_schema({"label": _labels(skills), "key": key}, ("label", "key"))
+def _key_schema(blocks: Sequence[Block], described: str) -> dict[str, Any]:
+    key = {"type": "string", "description": described}
+    return object_schema({"label": _labels(blocks), "key": key}, ("label", "key"))
 
 
-def _check_is_skill(blocks: Blocks, label: str) -> None:
-    skills = _skills(blocks)
-    if _find(label, skills) is None:
-        raise ContextError(f'"{_cut(label)}" is not a skill block. Skill blocks: {_names(skills)}')
-
-
-def _load_context(session: Conversing, blocks: Blocks, skills: Sequence[Block]) -> Tool:
+def _load_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
     async def load(arguments: dict[str, Any]) -> str:
-        label, key = arguments["label"], arguments["key"]
-        _check_is_skill(blocks, label)
+        key = arguments["key"]
         try:
-            return await session.load_skill(label, key)
+            return await context.load(context.find(arguments["label"], LOAD), key)
         except NotFound:
             return f"Not found: {_cut(key)}"
 
-    labels = ", ".join(f'"{block.config.label}"' for block in skills)
+    labels = ", ".join(f'"{block.config.label}"' for block in blocks)
     description = (
         f"Load a document from a skill block ({labels}) into this conversation. The keys are listed under the block in "
         "the system prompt."
     )
-    return make_tool(LOAD, description, _key_schema(skills), load, chosen=["label"])
+    return make_tool(LOAD_TOOL, description, _key_schema(blocks, _SKILL_KEY), load, chosen=["label"])
 
 
-def _unload_context(session: Conversing, blocks: Blocks, skills: Sequence[Block], loaded: Sequence[str]) -> Tool:
+_SKILL_KEY = "The document's key, as listed in the system prompt."
+
+
+def _unload_context(context: ModelContext, blocks: Sequence[Block], loaded: Sequence[str]) -> Tool:
     async def unload(arguments: dict[str, Any]) -> str:
         label, key = arguments["label"], arguments["key"]
-        _check_is_skill(blocks, label)
-        if await session.unload_skill(label, key):
+        if await context.unload(context.find(label, LOAD), key):
             return f'{UNLOADED}"{key}" from {label}. Context reclaimed.'
         return f'Skill "{_cut(key)}" is not currently loaded in "{label}".'
 
@@ -199,24 +179,68 @@ def _unload_context(session: Conversing, blocks: Blocks, skills: Sequence[Block]
     description = (
         f"Unload a document you no longer need, to free its space in this conversation; it can be loaded again. {now}"
     )
-    return make_tool(UNLOAD, description, _key_schema(skills), unload, chosen=["label"])
+    return make_tool(UNLOAD_TOOL, description, _key_schema(blocks, _SKILL_KEY), unload, chosen=["label"])
 
 
-def _search_context(blocks: Blocks, searchable: Sequence[Block]) -> Tool:
+def _search_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
     async def search(arguments: dict[str, Any]) -> str:
-        label, now = arguments["label"], _searchable(blocks)
-        if _find(label, now) is None:
-            raise ContextError(f'"{_cut(label)}" is not searchable. Searchable blocks: {_names(now)}')
-        found = await blocks.search(label, arguments["query"])
-        return shortened(found, ANSWER_CHARACTERS) if found else "No results found."
+        block = context.find(arguments["label"], SEARCH)
+        return await context.search(block, arguments["query"]) or "No results found."
 
-    description = f"Search a context block by words. Only these blocks can be searched:\n{_listed(searchable)}"
+    description = f"Search a context block by words. Only these blocks can be searched:\n{_listed(blocks)}"
     query = {"type": "string", "description": "Words that must all occur; put a phrase in double quotes."}
-    schema = object_schema({"label": _labels(searchable), "query": query}, ("label", "query"))
+    schema = object_schema({"label": _labels(blocks), "query": query}, ("label", "query"))
     return make_tool("search_context", description, schema, search, chosen=["label"])
 
 
-def _expand_summary(session: Conversing, summaries: Sequence[str]) -> Tool:
+def _list_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
+    async def list_entries(arguments: dict[str, Any]) -> str:
+        label, offset = arguments["label"], arguments.get("offset", 0)
+        lines = [_line(entry) for entry in await context.list_entries(context.find(label, LIST))]
+        if not lines[offset:]:
+            return f"{label} has no entries." if not lines else f"{label} has no entry at offset {offset}."
+        shown = lines[offset:][: count_fitting(lines[offset:])]
+        after = offset + len(shown)
+        more = [f"[More: call list_context with offset {after}.]"] if after < len(lines) else []
+        return "\n".join([*shown, *more])
+
+    description = (
+        "List the entries that a context block holds now: the key of each and what it is about. "
+        f"Only these blocks can be listed:\n{_listed(blocks)}"
+    )
+    offset = {**OFFSET, "description": "How many entries to skip; 0 by default."}
+    schema = object_schema({"label": _labels(blocks), "offset": offset}, ("label",))
+    return make_tool("list_context", description, schema, list_entries, chosen=["label"])
+
+
+def _line(entry: ContextEntry) -> str:
+    about = " ".join((entry.description or entry.content or "").split())
+    key = " ".join(entry.key.split())
+    return f"- {key}: {shortened(about, ABOUT_CHARACTERS)}" if about else f"- {key}"
+
+
+def _delete_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
+    async def delete(arguments: dict[str, Any]) -> str:
+        label, key = arguments["label"], arguments["key"]
+        try:
+            deleted = await context.delete(context.find(label, DELETE), key)
+        except NotShown as unseen:
+            return _refused(
+                f'nothing was deleted, because you have not been shown entry "{key}" of {label}. '
+                "If it can go, call delete_context again",
+                unseen,
+            )
+        return f'Deleted "{key}" from {label}.' if deleted else f"Not found: {_cut(key)}"
+
+    description = (
+        "Delete an entry of a context block, by its key. It cannot be brought back, so you must have seen it. "
+        f"Only entries of these blocks can be deleted:\n{_listed(blocks)}"
+    )
+    schema = _key_schema(blocks, "The entry's key.")
+    return make_tool("delete_context", description, schema, delete, chosen=["label"])
+
+
+def _expand_summary(session: Summarised, summaries: Sequence[str]) -> Tool:
     async def expand(arguments: dict[str, Any]) -> str:
         given, offset = arguments["summary_id"], arguments.get("offset", 0)
         named = given if is_summary_id(given) else summary_id(given)
@@ -234,7 +258,7 @@ def _expand_summary(session: Conversing, summaries: Sequence[str]) -> Tool:
     )
     properties = {
         "summary_id": {"type": "string", "description": "The id of the summary message."},
-        "offset": {"type": "integer", "minimum": 0, "description": "How many messages to skip; 0 by default."},
+        "offset": {**OFFSET, "description": "How many messages to skip; 0 by default."},
     }
     return make_tool("expand_summary", description, object_schema(properties, ("summary_id",)), expand)
 

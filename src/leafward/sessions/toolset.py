@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from leafward.core.errors import LeafwardError, LeaseLost, StoreError
@@ -38,8 +39,8 @@ class Tool:
     description: str
     input_schema: dict[str, Any]
     execute: Execute
-    checked_by: dict[str, Any] | None = field(default=None, repr=False, compare=False)
-    """What arguments are checked by where `execute` says better than the schema what is wrong with them."""
+    checks_arguments: bool = field(default=False, repr=False, compare=False)
+    """Whether `execute` itself takes anything a model may send, and answers its mistakes in words."""
 
 
 class ToolSet(Mapping[str, Tool]):
@@ -79,7 +80,9 @@ class ToolSet(Mapping[str, Tool]):
         if tool is None:
             known = ", ".join(self._tools) or "none"
             return f"Error: there is no tool {name!r}. Call one of: {known}."
-        return await answer(tool.checked_by or tool.input_schema, tool.execute, arguments)
+        if tool.checks_arguments:
+            return await tool.execute(cast(dict[str, Any], arguments))
+        return await answer(tool.input_schema, tool.execute, arguments)
 
     def to_openai(self) -> list[Any]:
         """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
@@ -130,12 +133,8 @@ def make_tool(
     properties: dict[str, dict[str, Any]] = dict(input_schema["properties"])
     for argument in chosen:
         properties[argument] = {key: value for key, value in properties[argument].items() if key != "enum"}
-    checked_by = {**input_schema, "properties": properties}
-
-    async def execute(arguments: dict[str, Any]) -> str:
-        return await answer(checked_by, work, arguments)
-
-    return Tool(name, description, input_schema, execute, checked_by)
+    execute = partial(answer, {**input_schema, "properties": properties}, work)
+    return Tool(name, description, input_schema, execute, checks_arguments=True)
 
 
 async def answer(schema: Mapping[str, Any], work: Execute, arguments: object) -> str:

@@ -16,7 +16,10 @@ BLOCK = ""
 """The key under which a block that has no keys keeps its text."""
 
 NAMES = ""
-"""The label of the shelf on which a session remembers which title has which key."""
+"""The label of the shelf on which a session remembers which title has which key, and what its model was shown."""
+
+SHOWN = "shown"
+"""The key, on a session's own `NAMES` shelf, of what its model was shown of each block."""
 
 
 class Shelf(NamedTuple):
@@ -52,7 +55,7 @@ class EntryIndex(Protocol):
     """Keeps texts by label and key.
 
     Each write is one atomic step that gives the session its next `version`, of kind `context`, unless it changes
-    nothing. It brings the session into being. The prompt is derived and changes no version.
+    nothing. It brings the session into being. The prompt, and what is kept under `SHOWN`, change no version.
     """
 
     async def get(self, shelf: Shelf, key: str = BLOCK) -> Entry | None:
@@ -67,6 +70,10 @@ class EntryIndex(Protocol):
 
     async def count(self, shelf: Shelf) -> int:
         """Return how many entries a shelf has."""
+        ...
+
+    async def list_entries(self, shelf: Shelf) -> list[Entry]:
+        """Return the entries of a shelf, in the order of their keys."""
         ...
 
     async def search(self, shelf: Shelf, query: Query, *, limit: int) -> list[SearchResult]:

@@ -23,6 +23,7 @@ from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
 from leafward.testing.keyed import KeyedEntries, content_of
 from leafward.testing.loading import LoadedSkills
 from leafward.testing.prompts import FrozenPrompts
+from leafward.testing.unseen import EntriesAreSeenAndDeleted, NothingIsOverwrittenUnseen
 
 if TYPE_CHECKING:
     from leafward.stores import Store
@@ -259,5 +260,14 @@ class _Sharing:
 
 
 @pytest.mark.asyncio
-class ContextContract(_Blocks, _Limits, _Sharing, KeyedEntries, FrozenPrompts, LoadedSkills):
+class ContextContract(
+    _Blocks,
+    _Limits,
+    _Sharing,
+    NothingIsOverwrittenUnseen,
+    KeyedEntries,
+    EntriesAreSeenAndDeleted,
+    FrozenPrompts,
+    LoadedSkills,
+):
     """Blocks, entries, prompt and skills. Subclasses define an async `store` fixture, which holds nothing yet."""

@@ -134,7 +134,9 @@ class CopyContract(Settling):
 
         copy = manager.get_session((await manager.fork("s", "m7", "copy")).id)
         await copy.replace_context_block("memory", "Likes maples.")
-        await put_fact(copy, "Tree", "The maple tree is young.")
+        for _ in range(2):
+            # The first time it is shown what the fork copied and its model has not seen.
+            await put_fact(copy, "Tree", "The maple tree is young.")
         await copy.unload_skill("recipes", "tea")
         await copy.label("m2", None)
 
@@ -271,8 +273,8 @@ class CopyContract(Settling):
         old = await manager.get("s")
         assert old is not None
         assert made == await manager.get("copy")
-        assert await picture(manager.get_session("copy")) == await picture(manager.get_session("s"))
         again = await manager.export_session("copy")
+        assert await picture(manager.get_session("copy")) == await picture(manager.get_session("s"))
         for data in (exported, again):
             del data["session"]["id"], data["session"]["updatedAt"]
         assert again == exported

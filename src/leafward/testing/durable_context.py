@@ -13,6 +13,7 @@ from leafward.testing.context import with_memory
 from leafward.testing.keyed import CONFUSABLE_TITLES, content_of, look_up, note, with_facts
 from leafward.testing.loading import TEXT, one_message, shown, two_messages, use, with_skills
 from leafward.testing.prompts import with_everything
+from leafward.testing.unseen import chat, merge, replace, was_shown
 
 if TYPE_CHECKING:
     from leafward.stores import Store
@@ -101,6 +102,40 @@ class DurableContextContract:
 
         assert new[:half] == keys
         assert len(set(new)) == len(CONFUSABLE_TITLES)
+
+    async def test_what_a_model_was_shown_is_remembered_over_a_restart(self, store: Store, reopen: Reopen) -> None:
+        await chat(store, "other").replace_context_block("memory", "Likes tea.")
+        await chat(store, "s").freeze_system_prompt()
+        await note(with_facts(store, "s", shared=True), "Drinks", "coffee")
+        await store.close()
+        again = await reopen()
+
+        assert was_shown(await replace(chat(again, "t"), "Likes milk."), "Likes tea.")
+        assert (await replace(chat(again, "s"), "Likes milk.")).startswith("Written")
+        assert await note(with_facts(again, "s", shared=True), "Drinks", "tea") == "drinks"
+        assert [one.content for one in await with_facts(again, shared=True).list_context_entries("facts")] == ["tea"]
+
+    async def test_a_deleted_entry_stays_deleted_over_a_restart(self, store: Store, reopen: Reopen) -> None:
+        for shared in (False, True):
+            for title in ("Drinks", "Pets"):
+                await note(with_facts(store, shared=shared), title, f"walnut {title}")
+            assert await with_facts(store, shared=shared).delete_context_entry("facts", "drinks") is True
+        await store.close()
+        again = await reopen()
+
+        for shared in (False, True):
+            assert await content_of(with_facts(again, shared=shared), "facts") == "1 entries indexed."
+            assert await look_up(with_facts(again, shared=shared), "walnut") == "[pets]\nwalnut Pets"
+            assert await note(with_facts(again, shared=shared), "Drinks", "tea") == "drinks"
+
+    async def test_a_model_does_not_overwrite_what_another_process_wrote(self, store: Store, reopen: Reopen) -> None:
+        stores = [store, await reopen(), await reopen()]
+        await chat(store, "s0").replace_context_block("memory", "start")
+
+        await asyncio.gather(*(merge(stores[n % 3], f"s{n}", "", f"line {n}") for n in range(6)))
+
+        lines = (await content_of(chat(stores[1], "s0"))).split("\n")
+        assert sorted(lines) == sorted(["start", *(f"line {number}" for number in range(6))])
 
     async def test_two_stores_on_the_same_data_agree_at_once(self, store: Store, reopen: Reopen) -> None:
         one = with_everything(store, cached_prompt=True)

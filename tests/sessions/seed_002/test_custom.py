@@ -72,6 +72,7 @@ async def test_providers_of_ones_own_serve_blocks_prompt_and_tools(store: Store)
     tools = await session.tools()
     assert list(tools) == ["set_context", "load_context", "unload_context", "search_context"]
 
+    await session.freeze_system_prompt()  # a model overwrites only what it was shown
     await tools.call("set_context", {"label": "notes", "content": "written"})
     metadata = {"title": "Recipe", "description": "How to make coffee"}
     await tools.call("set_context", {"label": "skills", "content": "Grind it.", "metadata": metadata})
@@ -81,7 +82,7 @@ async def test_providers_of_ones_own_serve_blocks_prompt_and_tools(store: Store)
     assert documents.documents["recipe"] == ("Grind it.", "How to make coffee")
     assert await tools.call("load_context", {"label": "skills", "key": "guide"}) == "how to"
     assert await tools.call("search_context", {"label": "index", "query": "coffee"}) == "coffee is hot"
-    prompt = await session.freeze_system_prompt()
+    prompt = await session.refresh_system_prompt()
     assert all(
         text in prompt for text in ("Static content here", "written", "- guide: User Guide", "1 entries indexed")
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from leafward.core.errors import ConfigurationError, ContextError, LeafwardError, StoreError
+from leafward.sessions import ContextEntry
 from leafward.sessions.skills import BucketSkillProvider
 from leafward.sessions.skills.objects import Objects
 from tests.sessions.skills.conftest import Bucket
@@ -261,6 +262,41 @@ async def failures(provider: BucketSkillProvider) -> list[LeafwardError]:
             await asked
         found.append(failed.value)
     return found
+
+
+class TestDeleting:
+    async def test_a_deleted_skill_is_gone_and_no_other_object(self, bucket: Bucket) -> None:
+        provider = bucket.provider("skills/")
+        await provider.set("deploy", "Push the button.", "How we deploy")
+        for path in ("deploy", "skills/deploy-2", "skills/deploy/more", "other/deploy"):
+            bucket.put(path, "not it")
+        assert ContextEntry("deploy", "How we deploy") in await provider.list_entries()
+
+        assert await provider.delete_entry("deploy") is True
+
+        assert await provider.delete_entry("deploy") is False
+        assert await provider.load("deploy") is None
+        assert bucket.keys() == ["deploy", "other/deploy", "skills/deploy-2", "skills/deploy/more"]
+
+    async def test_a_folder_is_not_deleted(self, bucket: Bucket) -> None:
+        bucket.put("pdf/SKILL.md", SKILL)
+        bucket.put("pdf/more.md", "more")
+
+        with pytest.raises(ContextError, match="'pdf' is a folder: nothing was deleted"):
+            await bucket.provider().delete_entry("pdf")
+
+        assert bucket.keys() == ["pdf/SKILL.md", "pdf/more.md"]
+
+    async def test_only_the_given_keys_are_deleted_and_only_where_it_may_write(self, bucket: Bucket) -> None:
+        bucket.put("a", "text")
+
+        assert await bucket.provider(keys=["b"]).delete_entry("a") is False
+        assert not hasattr(bucket.provider(writable=False), "delete_entry")
+        for key in ("../a", "/a", "", "a/../b"):
+            with pytest.raises(ContextError, match="is refused"):
+                await bucket.provider("skills/").delete_entry(key)
+
+        assert bucket.keys() == ["a"]
 
 
 class TestAServerThatFails:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leafward.core.errors import ContextError, StoreError
+from leafward.sessions import ContextEntry
 from leafward.sessions.skills import DirectorySkillProvider
 from leafward.sessions.skills.listing import one_line
 
@@ -22,9 +23,10 @@ def files(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
 
 
-def test_only_a_writable_provider_has_a_set(tmp_path: Path) -> None:
-    assert not hasattr(DirectorySkillProvider(tmp_path), "set")
-    assert hasattr(DirectorySkillProvider(tmp_path, writable=True), "set")
+@pytest.mark.parametrize("method", ["set", "delete_entry"])
+def test_only_a_writable_provider_writes_and_deletes(tmp_path: Path, method: str) -> None:
+    assert not hasattr(DirectorySkillProvider(tmp_path), method)
+    assert hasattr(DirectorySkillProvider(tmp_path, writable=True), method)
 
 
 async def test_a_new_skill_is_listed_and_loaded(tmp_path: Path) -> None:
@@ -186,3 +188,98 @@ async def test_a_description_is_not_lost_to_a_writer_that_gives_none(tmp_path: P
         await asyncio.gather(*writes[:3], provider.set("a", "described", f"About {turn}"), *writes[3:])
 
         assert await provider.get() == f"- a: About {turn}"
+
+
+# ── deleting ─────────────────────────────────────────────────────────────────
+
+
+async def test_a_deleted_skill_is_gone_with_its_folder(tmp_path: Path) -> None:
+    provider = DirectorySkillProvider(tmp_path, writable=True)
+    for key in ("a", "b"):
+        await provider.set(key, "text", f"About {key}")
+
+    assert await provider.delete_entry("a") is True
+
+    assert await provider.delete_entry("a") is False
+    assert await provider.load("a") is None
+    assert await provider.list_entries() == [ContextEntry("b", "About b")]
+    assert files(tmp_path) == ["b", "b/SKILL.md"]
+
+
+async def test_a_skill_that_cannot_be_loaded_can_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "SKILL.md").write_text("---\n{broken\n---\n")
+    provider = DirectorySkillProvider(tmp_path, writable=True)
+    (entry,) = await provider.list_entries()
+    assert (entry.description or "").startswith("[cannot be loaded: ")
+
+    assert await provider.delete_entry("a") is True
+
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(("other", "named"), [("notes.md", "notes.md"), ("scripts/run.sh", "scripts")])
+async def test_a_folder_with_more_than_the_document_is_not_deleted(tmp_path: Path, other: str, named: str) -> None:
+    provider = DirectorySkillProvider(tmp_path, writable=True)
+    await provider.set("a", "text")
+    (tmp_path / "a" / other).parent.mkdir(exist_ok=True)
+    (tmp_path / "a" / other).write_text("by hand")
+
+    with pytest.raises(ContextError, match=f"'a' has more in it.*'{named}'.*nothing was deleted"):
+        await provider.delete_entry("a")
+
+    assert await provider.load("a") is not None
+    assert (tmp_path / "a" / other).read_text() == "by hand"
+
+
+async def test_what_is_hidden_in_a_folder_outlives_the_skill(tmp_path: Path) -> None:
+    provider = DirectorySkillProvider(tmp_path, writable=True)
+    await provider.set("a", "text")
+    (tmp_path / "a" / ".keep").write_text("by hand")
+
+    assert await provider.delete_entry("a") is True
+
+    assert await provider.get() is None
+    assert files(tmp_path) == ["a", "a/.keep"]
+
+
+async def test_deleting_follows_no_link(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    for folder in (outside, inside / "b"):
+        folder.mkdir(parents=True)
+    (outside / "SKILL.md").write_text("mine")
+    (inside / "a").symlink_to(outside)
+    (inside / "b" / "SKILL.md").symlink_to(outside / "SKILL.md")
+    provider = DirectorySkillProvider(inside, writable=True)
+
+    for key in ("a", "b"):
+        with pytest.raises(ContextError, match=r"is a link|not a regular file"):
+            await provider.delete_entry(key)
+
+    assert (outside / "SKILL.md").read_text() == "mine"
+    assert files(inside) == ["a", "b", "b/SKILL.md"]
+
+
+@pytest.mark.parametrize("key", ["../a", "/a", "a/b", "", ".", "..", ".a", "a\0", "a\\b"])
+async def test_a_key_that_is_a_path_deletes_nothing(tmp_path: Path, key: str) -> None:
+    provider = DirectorySkillProvider(tmp_path / "skills", writable=True)
+    await provider.set("a", "text")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "SKILL.md").write_text("not in the directory")
+
+    with pytest.raises(ContextError, match="is refused"):
+        await provider.delete_entry(key)
+
+    assert files(tmp_path) == ["a", "a/SKILL.md", "skills", "skills/a", "skills/a/SKILL.md"]
+
+
+async def test_a_folder_without_a_document_is_not_a_skill_to_delete(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").write_text("a file")
+    provider = DirectorySkillProvider(tmp_path, writable=True)
+
+    for key in ("a", "b", "c"):
+        assert await provider.delete_entry(key) is False
+
+    assert files(tmp_path) == ["a", "b"]
+    assert await DirectorySkillProvider(tmp_path / "none", writable=True).delete_entry("a") is False

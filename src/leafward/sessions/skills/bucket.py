@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from leafward.core.errors import ConfigurationError, ContextError
+from leafward.core.prompt import ContextEntry
 from leafward.sessions.skills.frontmatter import parse_skill
 from leafward.sessions.skills.keys import is_hidden, refusal, shown, split_key
 from leafward.sessions.skills.listing import (
@@ -32,7 +33,8 @@ class BucketSkillProvider:
 
     Options say where the bucket is and who asks: `endpoint` (R2, MinIO and others), `region`, `access_key_id`,
     `secret_access_key`, `session_token`; what is not given comes from the `AWS_…` environment variables. `keys` limits
-    what is listed and loaded; a folder in it stands for what is below it. `writable=False` leaves out `set`.
+    what is listed, loaded and deleted; a folder in it stands for what is below it. `writable=False` leaves out `set`
+    and `delete_entry`.
 
     Raises:
         ConfigurationError: obstore is not installed, or the URL, the prefix or an option is wrong.
@@ -57,6 +59,7 @@ class BucketSkillProvider:
         # A provider is writable if it has `set`, so one that is not must not have it.
         if writable:
             self.set = self._set
+            self.delete_entry = self._delete
 
     async def get(self) -> str | None:
         """Return a line for each skill, `- key: description`, in the order of the keys, or None when there are none.
@@ -64,6 +67,17 @@ class BucketSkillProvider:
         Raises:
             StoreError: the bucket cannot be read.
         """
+        return listing(await self._list())
+
+    async def list_entries(self) -> list[ContextEntry]:
+        """Return the key and the description of each skill.
+
+        Raises:
+            StoreError: the bucket cannot be read.
+        """
+        return [skill.entry for skill in await self._list()]
+
+    async def _list(self) -> list[Listed]:
         found = await self._objects.list(self._prefix)
         skills = _skills(path.removeprefix(self._prefix) for path in found)
         allowed = {key: paths for key, paths in skills.items() if self._allows(key)}
@@ -73,7 +87,7 @@ class BucketSkillProvider:
                 tasks = [group.create_task(self._listed(key, paths, turns)) for key, paths in allowed.items()]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return listing(skill for task in tasks if (skill := task.result()) is not None)
+        return [skill for task in tasks if (skill := task.result()) is not None]
 
     async def load(self, key: str) -> str | None:
         """Return the text of a skill or of one of its resources, or None when there is no such key.
@@ -111,6 +125,24 @@ class BucketSkillProvider:
         if description is None:
             _, description = await self._objects.description(path)
         await self._objects.write(path, data, description)
+
+    async def _delete(self, key: str) -> bool:
+        """Remove the object of a skill; False when there is none.
+
+        Raises:
+            ContextError: the key is a path, or it is that of a folder, which `set` does not write.
+            StoreError: the bucket cannot be read or written.
+        """
+        split_key(key)
+        path = self._prefix + key
+        if not self._allows(key):
+            return False
+        if not (await self._objects.description(path))[0]:
+            if (await self._objects.description(f"{path}/{SKILL_FILE}"))[0]:
+                raise ContextError(f"skill {shown(key)} is a folder: nothing was deleted; delete its objects by hand")
+            return False
+        await self._objects.delete(path)
+        return True
 
     def _allows(self, key: str) -> bool:
         if self._keys is None:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from leafward.core.errors import ContextError, LeafwardError
+from leafward.core.prompt import ContextEntry
 from leafward.sessions.skills.folder import SkillFolder
 from leafward.sessions.skills.frontmatter import parse_skill, render_skill, yaml_module
 from leafward.sessions.skills.keys import refusal, shown, split_key
@@ -21,7 +22,8 @@ class DirectorySkillProvider:
 
     A skill's key is the name of its folder; a file beside its document has the key `skill/reference.md`. Keys are never
     taken as paths: links are not followed, hidden files are not there, and a file that is no text or larger than
-    `max_bytes` is refused. With `writable=True` there is also `set`, so that the model can write skills.
+    `max_bytes` is refused. With `writable=True` there are also `set` and `delete_entry`, so that the model can write
+    skills, and delete those it wrote.
 
     Raises:
         ConfigurationError: PyYAML is not installed; later, that `path` is not a directory.
@@ -36,13 +38,18 @@ class DirectorySkillProvider:
         # A provider is writable if it has `set`, so one that is not must not have it.
         if writable:
             self.set = self._set
+            self.delete_entry = self._delete
 
     async def get(self) -> str | None:
         """Return a line for each skill, `- key: description`, in the order of the keys, or None when there are none.
 
         A skill that cannot be read is listed with the reason, and does not hide the others.
         """
-        return await asyncio.to_thread(self._list)
+        return listing(await asyncio.to_thread(self._list))
+
+    async def list_entries(self) -> list[ContextEntry]:
+        """Return the key and the description of each skill."""
+        return [skill.entry for skill in await asyncio.to_thread(self._list)]
 
     async def load(self, key: str) -> str | None:
         """Return a skill's document and the keys of its resources, or one resource; None when there is no such key.
@@ -67,8 +74,18 @@ class DirectorySkillProvider:
             )
         await asyncio.to_thread(self._write, key, document(content), description)
 
-    def _list(self) -> str | None:
-        return listing(self._listed(name) for name in self._folder.names())
+    async def _delete(self, key: str) -> bool:
+        """Remove a skill's document and its folder; False when there is no such skill.
+
+        Raises:
+            ContextError: the key is a path or a resource, or there are files in the folder that `set` did not write.
+        """
+        if len(split_key(key)) > 1:
+            raise ContextError(f"skill key {shown(key)} is refused: a skill is deleted as a whole")
+        return await asyncio.to_thread(self._remove, key)
+
+    def _list(self) -> list[Listed]:
+        return [self._listed(name) for name in self._folder.names()]
 
     def _listed(self, name: str) -> Listed:
         reason = refusal(name)
@@ -92,6 +109,10 @@ class DirectorySkillProvider:
             return None
         keys, more = self._folder.resources(names[0])
         return with_resources(parse_skill(text, "/".join(file)).body, keys, more=more)
+
+    def _remove(self, key: str) -> bool:
+        with self._writing:
+            return self._folder.delete(key)
 
     def _write(self, key: str, content: str, description: str | None) -> None:
         # One at a time: what a write keeps of the front matter is what the write before it left.

@@ -11,7 +11,7 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from errno import EDQUOT, ELOOP, ENOSPC
+from errno import EDQUOT, EEXIST, ELOOP, ENOSPC, ENOTEMPTY
 from pathlib import Path
 
 from leafward.core.errors import ConfigurationError, ContextError, StorageFull, StoreError
@@ -85,6 +85,36 @@ class SkillFolder:
                     if folder is None:
                         raise ContextError(f"skill key {skill!r} is taken by a file or by a key in another case")
                     self._replace(folder, names, render)
+
+    def delete(self, skill: str) -> bool:
+        """Remove the document of a skill and its folder; False when there is no such skill.
+
+        Raises:
+            ContextError: a link, or there are other files in the folder: nothing was removed.
+        """
+        file = f"{skill}/{SKILL_FILE}"
+        with _told(file), self._root() as root, ExitStack() as opened:
+            folder = None if root is None else _enter(opened, root, skill, [skill])
+            if root is None or folder is None or SKILL_FILE not in os.listdir(folder):
+                return False
+            if not _is(stat.S_ISREG, folder, SKILL_FILE):
+                raise ContextError(f"{file} is not a regular file")
+            others = [name for name in os.listdir(folder) if name != SKILL_FILE and not is_hidden([name])]
+            if others:
+                raise ContextError(
+                    f"the folder of skill {skill!r} has more in it than {SKILL_FILE}, such as {min(others)!r}: "
+                    "nothing was deleted; delete the folder by hand"
+                )
+            os.unlink(SKILL_FILE, dir_fd=folder)
+            os.fsync(folder)
+            try:
+                os.rmdir(skill, dir_fd=root)
+            except OSError as error:
+                # Something hidden, or put there meanwhile, keeps the folder, which is then no skill.
+                if error.errno not in (ENOTEMPTY, EEXIST):
+                    raise
+            os.fsync(root)
+        return True
 
     def _replace(self, folder: int, names: list[str], render: Callable[[str | None], str]) -> None:
         data = render(self._text(folder, names)).encode()

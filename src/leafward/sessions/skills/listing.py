@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from leafward.core.errors import ContextError
 from leafward.core.json import Plain
+from leafward.core.prompt import ContextEntry
 
 SKILL_FILE = "SKILL.md"
 """The document of a skill, in its folder."""
@@ -30,12 +31,21 @@ class Listed:
     problem: str | None = None
 
     @property
+    def about(self) -> str:
+        """What the list says of it, on one line."""
+        if self.problem is not None:
+            return f"[cannot be loaded: {one_line(self.problem)}]"
+        return one_line(self.description or "")
+
+    @property
     def line(self) -> str:
         key = one_line(self.key)
-        if self.problem is not None:
-            return f"- {key}: [cannot be loaded: {one_line(self.problem)}]"
-        description = one_line(self.description or "")
-        return f"- {key}: {description}" if description else f"- {key}"
+        return f"- {key}: {self.about}" if self.about else f"- {key}"
+
+    @property
+    def entry(self) -> ContextEntry:
+        """The same for a program."""
+        return ContextEntry(self.key, self.about or None)
 
 
 def listing(skills: Iterable[Listed]) -> str | None:

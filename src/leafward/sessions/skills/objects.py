@@ -101,6 +101,13 @@ class Objects:
         with self._told(path):
             await obstore.put_async(self._store, path, data, attributes=attributes)
 
+    async def delete(self, path: str) -> None:
+        """Remove an object."""
+        import obstore
+
+        with self._told(path):
+            await obstore.delete_async(self._store, path)
+
     async def _get(self, path: str, *, head: bool) -> GetResult | None:
         import obstore
 

@@ -33,6 +33,9 @@ class SqlEntries:
     async def count(self, shelf: Shelf) -> int:
         return await self._runner.read(shelf.scope, lambda: entries.count(shelf))
 
+    async def list_entries(self, shelf: Shelf) -> list[Entry]:
+        return await self._runner.read(shelf.scope, lambda: entries.list_entries(shelf))
+
     async def search(self, shelf: Shelf, query: Query, *, limit: int) -> list[SearchResult]:
         return await self._runner.read(shelf.scope, lambda: entries.search(shelf, query, limit))
 

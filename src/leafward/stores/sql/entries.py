@@ -10,7 +10,7 @@ from leafward.core.query import Query
 from leafward.core.ranking import Candidate, SearchResult, rank
 from leafward.core.text import analyzer_version, index_tokens
 from leafward.core.times import from_micros
-from leafward.stores.entries import Edit, Entry, Prompt, Shelf
+from leafward.stores.entries import NAMES, SHOWN, Edit, Entry, Prompt, Shelf
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
     Many,
@@ -59,7 +59,8 @@ def edit(shelf: Shelf, key: str, change: Edit, description: str | None, searchab
             yield sql.ADD_SHELF, (session.owner_no, SHARED if shelf.shared else session.session_no, shelf.label)
         )[0][0]
     yield from _write(shelf_no, key, wanted, description, searchable)
-    yield from record(session, "context", [])
+    if (shelf.label, key) != (NAMES, SHOWN):
+        yield from record(session, "context", [])
     return wanted
 
 
@@ -116,6 +117,12 @@ def _drop_words(shelf_no: int, entry_no: int, content: str, analyzer: str) -> Op
 def count(shelf: Shelf) -> Operation[int]:
     shelf_no = yield from _find_shelf(shelf)
     return 0 if shelf_no is None else (yield sql.COUNT_ENTRIES, (shelf_no,))[0][0]
+
+
+def list_entries(shelf: Shelf) -> Operation[list[Entry]]:
+    shelf_no = yield from _find_shelf(shelf)
+    rows = [] if shelf_no is None else (yield sql.LIST_ENTRIES, (shelf_no,))
+    return sorted(Entry(key, content, description) for key, content, description, _ in rows)
 
 
 def search(shelf: Shelf, query: Query, limit: int) -> Operation[list[SearchResult]]:

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from leafward.stores.entries import NAMES, EntryIndex, Shelf
 
 LONGEST = 60
-Load = Callable[[str], Awaitable[str | None]]
+Read = Callable[[str], Awaitable[str | None]]
 _NOBODY = "nobody"
+"""Has a key under which something was put by hand, or through another user's session."""
 _HASHED = 10_000
 """Characters of a text that are hashed one by one, which takes a while for each."""
 _RUNS = re.compile("[^a-z0-9]+")
@@ -46,7 +47,7 @@ def wanted_key(title: str | None, content: str) -> str:
     return f"{slug(content) or 'entry'}-{fnv(content)}"
 
 
-class Titles:
+class EntryKeys:
     """Remembers which title has which key, in the store of a session or, without one, in the handle."""
 
     def __init__(self, entries: EntryIndex | None, shelf: Shelf) -> None:
@@ -55,21 +56,37 @@ class Titles:
         self._label = shelf.label
         self._known: dict[str, str] = {}
 
-    async def key_for(self, title: str | None, content: str, load: Load | None = None) -> str:
+    async def key_for(self, title: str | None, content: str, read: Read | None = None) -> str:
         """Return the key of a title: always the same one, and no other title's.
 
-        With `load`, a key under which there is something that no title claimed is nobody's to take.
+        With `read`, a key under which there is something that no title claimed is no title's to take.
         """
         wanted = wanted_key(title, content)
         named = f"title {title}" if title else f"text {content}"
         digest = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()
-        if load is not None and await self._owner_of(wanted) is None and await load(wanted) is not None:
+        # A title may be made to look like another's second choice, so that one is claimed too.
+        choices = wanted, f"{wanted}-{digest[:16]}", f"{wanted}-{digest}"
+        for key in choices:
+            # The one it has, also when a better one is free again, because another title's entry was deleted.
+            if await self._owner_of(key) == digest:
+                return key
+        if read is not None and await read(wanted) is not None:
             await self._claim(wanted, _NOBODY)
-        # A title may be made to look like another's way out, so that one is claimed too.
-        for key in (wanted, f"{wanted}-{digest[:16]}"):
+        for key in choices[:-1]:
             if await self._claim(key, digest) == digest:
                 return key
-        return f"{wanted}-{digest}"
+        await self._claim(choices[-1], digest)
+        return choices[-1]
+
+    async def is_claimed(self, key: str) -> bool:
+        """Tell whether a title has this key."""
+        return await self._owner_of(key) not in (None, _NOBODY)
+
+    async def release(self, key: str) -> None:
+        """Let any title have a key whose entry is gone."""
+        self._known.pop(key, None)
+        if self._entries is not None:
+            await self._entries.edit(self._shelf, self._name_of(key), lambda _: None)
 
     async def _owner_of(self, key: str) -> str | None:
         if self._entries is None:

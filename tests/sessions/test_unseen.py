@@ -1,0 +1,252 @@
+"""What a model was not shown it does not overwrite, wherever a block is kept.
+
+What every store promises of this is in `leafward.testing.unseen`, the law in `test_unseen_law.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from leafward import ContextError, Session, StorageFull, open_store, user
+from leafward.core.errors import LeaseLost
+from leafward.sessions.shown import MOST
+from leafward.sessions.toolset import ANSWER_CHARACTERS
+from leafward.stores import Store
+from leafward.stores.entries import NAMES, SHOWN, Edit, EntryIndex, Shelf
+from leafward.testing.keyed import look_up, note, with_facts
+from leafward.testing.unseen import chat, put, replace, was_shown
+from tests.sessions.dict_storage import DictStorage
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[Store]:
+    async with open_store("memory://") as store:
+        yield store
+
+
+class Notes:
+    """A block kept by the program."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    async def get(self) -> str:
+        await asyncio.sleep(0)
+        return self.text
+
+    async def set(self, content: str) -> None:
+        await asyncio.sleep(0)
+        self.text = content
+
+
+# ── blocks of a user's provider, and custom storages ─────────────────────────
+
+
+async def test_a_block_of_a_users_provider_is_not_overwritten_unseen(store: Store) -> None:
+    notes = Notes("by hand")
+
+    def opened() -> Session:
+        return Session(store, "s").with_context("notes", provider=notes)
+
+    assert was_shown(await replace(opened(), "new", "notes"), "by hand")
+    notes.text = "by hand again"
+    assert was_shown(await replace(opened(), "new", "notes"), "by hand again")
+    assert (await replace(opened(), "new", "notes")).startswith("Written")
+    notes.text = "once more"
+    assert "once more" in await opened().freeze_system_prompt()
+
+    assert (await replace(opened(), "newer", "notes")).startswith("Written")
+    assert notes.text == "newer"
+    with pytest.raises(ContextError, match="no longer holds"):
+        await opened().replace_context_block("notes", "x", expected="new")
+    assert (await opened().replace_context_block("notes", "x", expected="newer")).content == "x"
+
+
+async def test_chats_that_merge_into_a_users_provider_at_once_lose_nothing(store: Store) -> None:
+    notes = Notes("start")
+
+    async def add(number: int) -> None:
+        session, held = Session(store, f"s{number}").with_context("notes", provider=notes), "start"
+        while (answer := await replace(session, f"{held}\n{number}", "notes")).startswith("Error: "):
+            held = answer.partition("\n\n")[2]
+
+    await asyncio.gather(*(add(number) for number in range(6)))
+
+    assert sorted(notes.text.split("\n")) == sorted(["start", *map(str, range(6))])
+
+
+async def test_with_a_custom_storage_the_handle_remembers_what_was_shown() -> None:
+    notes = Notes("by hand")
+    storage = DictStorage()
+    session = Session(storage).with_context("notes", provider=notes)
+
+    assert was_shown(await replace(session, "new", "notes"), "by hand")
+    assert (await replace(session, "new", "notes")).startswith("Written")
+    assert (await replace(session, "newer", "notes")).startswith("Written")
+
+    assert was_shown(await replace(Session(storage).with_context("notes", provider=notes), "x", "notes"), "newer")
+    await session.clear_messages()
+    assert was_shown(await replace(session, "x", "notes"), "newer")
+
+
+# ── what counts as shown ─────────────────────────────────────────────────────
+
+
+async def test_a_refusal_gives_the_whole_text_however_long(store: Store) -> None:
+    long = "walnut " * ANSWER_CHARACTERS
+    await chat(store, "other").replace_context_block("memory", long)
+
+    assert was_shown(await replace(chat(store, "s"), "short"), long)
+
+    assert (await replace(chat(store, "s"), "short")).startswith("Written")
+
+
+async def test_an_entry_that_a_search_cut_off_was_not_shown(store: Store) -> None:
+    other = with_facts(store, "other", shared=True)
+    await note(other, "Long", "walnut " * 2_000)
+    await note(other, "Longer", "walnut walnut " * 2_000)
+    session = with_facts(store, "s", shared=True)
+
+    found = await look_up(session, "walnut")
+
+    whole, cut = (("long", "Longer"), ("longer", "Long"))[found.startswith("[longer]")], found.partition("… (")[1]
+    assert cut
+    assert len(found) < ANSWER_CHARACTERS + 100
+    assert (await put(session, whole[1], "short", "facts")).startswith("Error: ")
+
+
+async def test_estimating_tokens_shows_nothing(store: Store) -> None:
+    await chat(store, "other").replace_context_block("memory", "unseen")
+    session = chat(store, "s")
+
+    await session.estimate_tokens()
+    await session.get_context_block("memory")
+    await session.is_prompt_stale(content=True)
+
+    assert was_shown(await replace(session, "new"), "unseen")
+
+
+async def test_of_two_chats_that_freeze_at_once_what_the_first_rendered_was_shown(store: Store) -> None:
+    contents = iter(["first", "second", "second", "second", "second"])
+    provider = {"get": lambda: next(contents), "set": lambda _: None}
+
+    def opened() -> Session:
+        return Session(store, "s", cached_prompt=True).with_context("notes", provider=provider)
+
+    one, other = opened(), opened()
+    frozen = await asyncio.gather(one.freeze_system_prompt(), other.freeze_system_prompt())
+
+    assert frozen[0] == frozen[1]
+    assert "first" in frozen[0]
+    assert was_shown(await replace(opened(), "new", "notes"), "second")
+
+
+async def test_a_prompt_that_came_from_elsewhere_shows_nothing(store: Store) -> None:
+    cache = Notes("a prompt made by another program")
+    session = Session(store, "s", cached_prompt=cache).with_context("memory")
+    await session.replace_context_block("memory", "unseen")
+
+    assert await session.freeze_system_prompt() == "a prompt made by another program"
+
+    assert was_shown(await replace(session, "new"), "unseen")
+
+
+async def test_a_users_prompt_provider_shows_what_is_rendered_for_it(store: Store) -> None:
+    def opened() -> Session:
+        return Session(store, "s", cached_prompt=cache).with_context("memory")
+
+    cache = Notes()
+    await opened().append_messages([user("a", id="a"), user("b", id="b")])
+    await opened().replace_context_block("memory", "one")
+    await opened().refresh_system_prompt()
+    assert (await replace(opened(), "two")).startswith("Written")
+    await opened().replace_context_block("memory", "three")
+
+    await opened().add_compaction("short", "a", "b")
+
+    assert "three" in cache.text
+    assert (await replace(opened(), "four")).startswith("Written")
+
+
+async def test_of_many_entries_those_shown_last_count(store: Store) -> None:
+    session = with_facts(store)
+    for number in range(MOST + 1):
+        await note(session, f"n{number}", "old")
+
+    assert was_shown(await put(with_facts(store), "n0", "new", "facts"), "old")
+    assert await note(with_facts(store), "n2", "new") == "n2"
+
+
+async def test_what_cannot_be_read_shows_nothing(store: Store) -> None:
+    session = chat(store, "s")
+    await replace(session, "known")
+    await store.entries.edit(Shelf(session._scope, NAMES), SHOWN, lambda _: "[1]")
+
+    assert was_shown(await replace(session, "new"), "known")
+    assert (await replace(session, "new")).startswith("Written")
+
+
+# ── bookkeeping that costs little, and fails safely ──────────────────────────
+
+
+class Watched:
+    """The entries of a store, which count the writes of what was shown, or refuse them."""
+
+    def __init__(self, entries: EntryIndex) -> None:
+        self._entries = entries
+        self.writes = 0
+        self.failure: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entries, name)
+
+    async def edit(self, shelf: Shelf, key: str, change: Edit, **options: Any) -> str | None:
+        if key == SHOWN:
+            self.writes += 1
+            if self.failure is not None:
+                raise self.failure
+        return await self._entries.edit(shelf, key, change, **options)
+
+
+@pytest.fixture
+def watched(store: Store, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    watched = Watched(store.entries)
+    monkeypatch.setattr(store, "entries", watched)
+    return watched
+
+
+async def test_showing_the_same_again_writes_nothing(store: Store, watched: Watched) -> None:
+    await chat(store, "other").replace_context_block("memory", "Likes tea.")
+    await note(with_facts(store, "other", shared=True), "Drinks", "tea")
+    watched.writes = 0
+    for cached in (True, False):
+        for _ in range(3):
+            await chat(store, f"s{cached}", cached=cached).freeze_system_prompt()
+    for _ in range(3):
+        await look_up(with_facts(store, "s", shared=True), "tea")
+
+    assert watched.writes == 3
+    await Session(store, "empty").with_context("memory").with_context("soul", provider="You.").freeze_system_prompt()
+    await look_up(with_facts(store, "s", shared=True), "nothing")
+    assert watched.writes == 3
+
+
+@pytest.mark.parametrize("failure", [StorageFull("the file"), LeaseLost("s")])
+async def test_what_could_not_be_noted_is_shown_again(store: Store, watched: Watched, failure: Exception) -> None:
+    await note(with_facts(store, "other", shared=True), "Drinks", "tea")
+    watched.failure = failure
+
+    # What was asked for is done; only that it was shown is not known.
+    assert await look_up(with_facts(store, "s", shared=True), "tea") == "[drinks]\ntea"
+    assert (await replace(chat(store, "s"), "written")).startswith("Written")
+    assert "written" in await chat(store, "s").freeze_system_prompt()
+
+    assert was_shown(await put(with_facts(store, "s", shared=True), "Drinks", "milk", "facts"), "tea")
+    assert was_shown(await replace(chat(store, "s"), "new"), "written")
+    watched.failure = None
+    assert was_shown(await replace(chat(store, "s"), "new"), "written")
+    assert (await replace(chat(store, "s"), "new")).startswith("Written")
