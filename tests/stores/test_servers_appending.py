@@ -15,7 +15,6 @@ from leafward.core.parent import LATEST_LEAF
 from leafward.core.times import now_micros
 from leafward.core.tokens import count_tokens
 from leafward.sessions import Change
-from leafward.sessions.conversation import make_draft
 from leafward.stores.drafts import Draft
 from leafward.stores.servers import running
 from leafward.stores.servers.appending import MOST_AT_ONCE
@@ -50,7 +49,8 @@ def positions_in(store: ServerStore) -> dict[Scope, Position]:
 
 
 def draft(text: str) -> Draft:
-    return make_draft(user(text), largest=10_000, count=count_tokens)
+    message, body = user(text).sealed()
+    return Draft(message, body, count_tokens(message))
 
 
 async def texts(session: Session) -> list[str]:

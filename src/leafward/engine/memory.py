@@ -6,7 +6,7 @@ from typing import Protocol
 
 from leafward.core.message import Message, as_message
 from leafward.engine.state_module import StateModule
-from leafward.sessions.conversation import MessageLike
+from leafward.sessions.message_writer import MessageLike
 from leafward.stores.states.table import check_name
 
 

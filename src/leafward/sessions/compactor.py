@@ -25,11 +25,12 @@ from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
-from leafward.core.tokens import TokenCounter, checked_count, count_tokens
+from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import call
 from leafward.sessions.compaction_state import CompactionRecord, CompactionState, state_of
-from leafward.sessions.conversation import check_size
+from leafward.sessions.message_writer import check_size
 from leafward.sessions.setup import Setup
+from leafward.sessions.token_counts import SessionCounter
 from leafward.stores.background import background_of
 from leafward.stores.contracts import MessageStore, NewOverlay, Store, Unchanged, View, Weight
 
@@ -70,6 +71,7 @@ class Compactor:
         scope: Scope,
         store: Store | None,
         *,
+        count: SessionCounter,
         largest: int,
         prompt_tokens: Callable[..., Awaitable[int]],
         applied: Callable[[], Awaitable[None]],
@@ -78,28 +80,17 @@ class Compactor:
         self._messages = messages
         self._scope = scope
         self._store = store
+        self._count = count
         self._largest = largest
         self._prompt_tokens = prompt_tokens
         self._applied = applied
         # Handles on one custom storage have different messages, and this in common.
         self._state = state_of(getattr(messages, "kept", messages), scope)
-        self._miscounted: list[Exception] = []
 
     @property
     def records(self) -> list[CompactionRecord]:
         """The last compactions that were made, tried or left undone, oldest first."""
         return list(self._state.records)
-
-    def count(self, message: Message) -> int:
-        """Count a message with the session's counter; a counter that fails is reported, and the estimate taken."""
-        counter = self._setup.token_counter
-        if counter is None:
-            return count_tokens(message)
-        try:
-            return checked_count(counter, message)
-        except Exception as error:  # noqa: BLE001  (a message is not lost for a counter that fails)
-            self._miscounted.append(error)
-            return count_tokens(message)
 
     async def weigh(self, weight: Weight | None = None, *, exact: bool = False) -> Size:
         """Return what the session takes, given what its store says of it if that is known."""
@@ -128,8 +119,8 @@ class Compactor:
 
     async def after_append(self, weight: Weight | None) -> None:
         """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised."""
-        while self._miscounted:
-            await self._report(self._miscounted.pop())
+        for error in self._count.take_failures():
+            await self._report(error)
         threshold = self._setup.compact_after
         if weight is None or threshold is None:
             return
@@ -266,7 +257,7 @@ class Compactor:
             check_summary(summary)
         except ValueError:
             raise CompactionFailed(self._scope.session_id, "the summary is blank") from None
-        overlay = new_overlay(summary, covered[0].id, covered[-1].id, count=self.count, largest=self._largest)
+        overlay = new_overlay(summary, covered[0].id, covered[-1].id, count=self._count, largest=self._largest)
         if overlay.tokens > tokens:
             raise CompactionFailed(
                 self._scope.session_id,
@@ -280,7 +271,7 @@ class Compactor:
 
         def count(message: Message) -> int:
             seen, tokens = known.get(message.id, (None, 0))
-            return tokens if message is seen or message == seen else self.count(message)
+            return tokens if message is seen or message == seen else self._count(message)
 
         async def shorten(results: Sequence[Reclaimed]) -> None:
             await self._messages.reclaim(self._scope, results)

@@ -15,7 +15,7 @@ from leafward.core.transcript import shortened
 from leafward.sessions.entry_keys import EntryKeys
 from leafward.sessions.providers import Place, StoredContextProvider, StoredSearchProvider
 from leafward.sessions.setup import Block, ContextConfig, Setup
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Store
+from leafward.stores.contracts import Store, largest_message
 from leafward.stores.entries import Edit, Shelf
 
 NAME_CHARACTERS = 1000
@@ -223,7 +223,7 @@ class Blocks:
             raise ContextError(
                 f"block {config.label!r} would hold {tokens} of {config.max_tokens} tokens: shorten it and try again"
             )
-        largest = DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes
+        largest = largest_message(self._store)
         if 4 * len(content) > largest and len(content.encode()) > largest:
             raise ContextError(f"block {config.label!r} takes {largest:,} bytes at most: shorten it and try again")
         return content

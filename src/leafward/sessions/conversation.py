@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leafward.core.errors import InvalidId, MessageNotFound, MessageTooLarge
-from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
+from leafward.core.errors import MessageNotFound
+from leafward.core.ids import Scope, refusal
 from leafward.core.json import Plain
-from leafward.core.message import Dumpable, Message, as_message, wire_size
+from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.times import to_micros
-from leafward.core.tokens import TokenCounter
 from leafward.sessions.changes import Change, follow
+from leafward.sessions.message_writer import MessageLike
 from leafward.sessions.recent import Limits, RecentHistory, read_recent
-from leafward.stores.contracts import Appended, MessageStore, SearchFilter
-from leafward.stores.drafts import Draft
+from leafward.sessions.session_parts import SessionParts
+from leafward.stores.contracts import MessageStore, SearchFilter
 
 if TYPE_CHECKING:
     from leafward.core.ranking import SearchResult
     from leafward.core.tree import TreeNode
-
-MessageLike = Message | Mapping[str, Any] | Dumpable
-"""A message, its dict, or a foreign object with `model_dump()`."""
 
 _PAGE = 256
 
@@ -36,28 +33,11 @@ class Conversation(ABC):
     _scope: Scope
 
     @abstractmethod
+    def _ready(self) -> SessionParts:
+        """Return the collaborators of this handle, which is in use from then on."""
+
     def _use(self) -> MessageStore:
-        """Return where the messages are kept, and count the handle as in use."""
-
-    @abstractmethod
-    def _count(self, message: Message) -> int:
-        """Return the tokens of a message."""
-
-    @abstractmethod
-    def _largest(self) -> int:
-        """Return how many bytes of JSON a message may have."""
-
-    @abstractmethod
-    def _weighs(self) -> bool:
-        """Tell whether appends are to say what the session weighs."""
-
-    @abstractmethod
-    async def _appended(self, appended: Appended) -> None:
-        """See to what follows from new messages."""
-
-    @abstractmethod
-    async def _updated(self, message: Message) -> None:
-        """See to what follows from a changed message."""
+        return self._ready().messages
 
     async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
         """Store a message and make it the leaf; return it as stored.
@@ -69,7 +49,7 @@ class Conversation(ABC):
             MessageNotFound: `parent_id` is not in this session.
             MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
         """
-        return (await self._append([message], parent_id))[0]
+        return (await self._ready().writer.append([message], parent_id))[0]
 
     async def append_messages(
         self, messages: Iterable[MessageLike], parent_id: ParentId = LATEST_LEAF
@@ -85,7 +65,7 @@ class Conversation(ABC):
         if isinstance(messages, (Message, Mapping, str)):
             raise ValueError("append_messages takes a list of messages; append_message takes one")
         given = list(messages)
-        return await self._append(given, parent_id) if given else []
+        return await self._ready().writer.append(given, parent_id) if given else []
 
     async def update_message(self, message: MessageLike) -> Message:
         """Replace the message of this id, keeping its parent, its place and its `created_at`.
@@ -93,22 +73,11 @@ class Conversation(ABC):
         Raises:
             MessageNotFound: no message of this session has the id.
         """
-        updated = await self._use().update(self._scope, self._draft(message))
-        await self._updated(updated)
-        return updated
+        return await self._ready().writer.update(message)
 
     async def upsert_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
         """Replace the message of this id, or append it when there is none."""
-        storage = self._use()
-        try:
-            appended = await storage.upsert(self._scope, self._draft(message), _parent(parent_id), weigh=self._weighs())
-        except MessageNotFound:
-            raise MessageNotFound(parent_id) from None
-        if appended.inserted:
-            await self._appended(appended)
-        else:
-            await self._updated(appended.messages[0])
-        return appended.messages[0]
+        return await self._ready().writer.upsert(message, parent_id)
 
     async def delete_messages(self, message_ids: Iterable[str]) -> int:
         """Remove messages and return how many were there.
@@ -277,46 +246,19 @@ class Conversation(ABC):
         """
         return follow(self._use(), self._scope, since, messages=messages)
 
-    async def _append(self, given: list[MessageLike], parent_id: ParentId) -> list[Message]:
-        storage = self._use()
-        drafts = [self._draft(message) for message in given]
-        if len(drafts) > 1:
-            _refuse_twins(drafts)
-        try:
-            appended = await storage.append(self._scope, drafts, _parent(parent_id), weigh=self._weighs())
-        except MessageNotFound:
-            raise MessageNotFound(parent_id) from None
-        await self._appended(appended)
-        return appended.messages
 
-    def _draft(self, given: MessageLike) -> Draft:
-        return make_draft(given, largest=self._largest(), count=self._count)
-
-
-def make_draft(given: MessageLike, *, largest: int, count: TokenCounter) -> Draft:
-    """Return a message as a store takes it.
-
-    Raises:
-        MessageTooLarge, InvalidId, ValueError: it is refused.
-    """
-    message, body = as_message(given).sealed()
-    if message.id.startswith(RESERVED_PREFIX):
-        raise InvalidId("message id", message.id, f"ids that start with {RESERVED_PREFIX!r} belong to summaries")
-    check_size(message, body, largest)
-    return Draft(message, body, count(message))
-
-
-def check_size(message: Message, body: bytes, largest: int) -> None:
-    """Raise `MessageTooLarge` when a store would not take a message."""
-    size = wire_size(message.id, message.role, len(body))
-    if size > largest:
-        raise MessageTooLarge(message.id, size=size, limit=largest)
-
-
-def _refuse_twins(drafts: list[Draft]) -> None:
-    for message_id, times in Counter(draft.message.id for draft in drafts).items():
-        if times > 1:
-            raise ValueError(f"the id {message_id!r} occurs twice in one batch: nothing was written")
+async def shown_anywhere(conversation: Conversation) -> list[Message]:
+    """Return what the histories of all branches show, each message once and after those above it."""
+    found: dict[str, Message] = {}
+    for leaf in await conversation.get_leaves():
+        branch: list[Message] = []
+        async with aclosing(conversation.iter_history(leaf.id, newest_first=True)) as path:
+            async for message in path:
+                if message.id in found:
+                    break
+                branch.append(message)
+        found |= {message.id: message for message in reversed(branch)}
+    return list(found.values())
 
 
 def known_id(message_id: str) -> str:
@@ -328,10 +270,3 @@ def known_id(message_id: str) -> str:
 
 def optional_id(message_id: str | None) -> str | None:
     return None if message_id is None else known_id(message_id)
-
-
-def _parent(parent_id: ParentId) -> ParentId:
-    if parent_id is not None and parent_id is not LATEST_LEAF and refusal(parent_id) is not None:
-        # Not found, but only if the parent is needed: for a known id it is not. No id starts with a NUL.
-        return "\0" + ascii(parent_id)
-    return parent_id

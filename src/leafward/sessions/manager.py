@@ -17,7 +17,8 @@ from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
 from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import in_thread
-from leafward.sessions.conversation import MessageLike, check_size, known_id
+from leafward.sessions.conversation import known_id
+from leafward.sessions.message_writer import MessageLike, check_size
 from leafward.sessions.other_sessions import History, manager_tools
 from leafward.sessions.providers import PromptProviderLike, StoredContextProvider
 from leafward.sessions.session import Session, draft_of, session_with

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
@@ -11,12 +10,12 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.message import Message
 from leafward.core.skills import find_loads
-from leafward.core.tokens import TokenCounter, count_tokens
+from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import TIMEOUT_S
-from leafward.sessions.conversation import Conversation, known_id, optional_id
+from leafward.sessions.conversation import Conversation, known_id, optional_id, shown_anywhere
+from leafward.sessions.session_parts import SessionParts
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
-from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, Store
+from leafward.stores.contracts import MessageStore, Store
 from leafward.stores.leases import DEFAULT_TTL
 
 if TYPE_CHECKING:
@@ -24,60 +23,13 @@ if TYPE_CHECKING:
     from leafward.core.overlays import Compaction
     from leafward.core.prompt import ContextBlock, ContextEntry
     from leafward.sessions.compaction_state import CompactionRecord
-    from leafward.sessions.compactor import Compactor
-    from leafward.sessions.context import Blocks
     from leafward.sessions.foreign import SessionProvider
     from leafward.sessions.providers import PromptProviderLike, ProviderLike
     from leafward.sessions.session_lease import SessionLease
-    from leafward.sessions.shown import Shown
-    from leafward.sessions.system_prompt import FrozenPrompt
     from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
     from leafward.stores.leases import Lease
-
-
-class _Parts:
-    """What a handle is made of once it is in use; each part is loaded when it is first needed."""
-
-    def __init__(self, setup: Setup, scope: Scope, store: Store | None, messages: MessageStore) -> None:
-        setup.check()
-        self.messages = messages
-        self._setup = setup
-        self._scope = scope
-        self._store = store
-
-    @cached_property
-    def blocks(self) -> Blocks:
-        from leafward.sessions.context import Blocks
-
-        return Blocks(self._setup, self._scope, self._store)
-
-    @cached_property
-    def shown(self) -> Shown:
-        from leafward.sessions.shown import Shown
-
-        return Shown(self._scope, None if self._store is None else self._store.entries)
-
-    @cached_property
-    def prompt(self) -> FrozenPrompt:
-        from leafward.sessions.system_prompt import FrozenPrompt
-
-        return FrozenPrompt(self._setup, self.blocks, self.shown, self._scope, self._store)
-
-    @cached_property
-    def compactor(self) -> Compactor:
-        from leafward.sessions.compactor import Compactor
-
-        return Compactor(
-            self._setup,
-            self.messages,
-            self._scope,
-            self._store,
-            largest=DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes,
-            prompt_tokens=self.prompt.tokens,
-            applied=self.prompt.renew,
-        )
 
 
 class Session(Conversation, Configurable):
@@ -109,7 +61,7 @@ class Session(Conversation, Configurable):
         self._scope = Scope.of(session_id, user_id=user_id, agent_id=agent_id)
         self._store: Store | None = None
         self._storage: MessageStore
-        self._parts: _Parts | None = None
+        self._parts: SessionParts | None = None
         self._setup = Setup()
         if is_store(store):
             self._store = store
@@ -126,7 +78,7 @@ class Session(Conversation, Configurable):
             raise ConfigurationError(
                 f"a storage of your own holds one session and takes no session_id, not {session_id!r}"
             )
-        return ForeignMessages(provider, self._count)
+        return ForeignMessages(provider, lambda message: self._ready().count(message))
 
     @classmethod
     def create(cls, store: Store | SessionProvider, *, user_id: str | None = None, agent_id: str = "default") -> Self:
@@ -196,41 +148,16 @@ class Session(Conversation, Configurable):
         if self._parts is not None:
             raise ConfigurationError(f"this session is in use, it is too late to set it up: call {advice}")
 
-    def _ready(self) -> _Parts:
+    def _ready(self) -> SessionParts:
         if self._parts is None:
-            self._parts = _Parts(self._setup, self._scope, self._store, self._storage)
+            self._parts = SessionParts(self._setup, self._scope, self._store, self._storage)
         return self._parts
-
-    def _use(self) -> MessageStore:
-        return self._ready().messages
 
     def _entries(self, what: str) -> EntryIndex:
         self._ready()
         if self._store is None:
             raise ConfigurationError(f"a storage of your own cannot {what}: that needs a store of leafward's")
         return self._store.entries
-
-    def _count(self, message: Message) -> int:
-        if self._setup.token_counter is None:
-            return count_tokens(message)
-        return self._ready().compactor.count(message)
-
-    def _largest(self) -> int:
-        return DEFAULT_MAX_MESSAGE_BYTES if self._store is None else self._store.max_message_bytes
-
-    def _weighs(self) -> bool:
-        return self._setup.compact_after is not None
-
-    async def _appended(self, appended: Appended) -> None:
-        if appended.inserted:
-            if self._store is not None:
-                await reclaim_unloaded(self._use(), self._scope, appended.messages, self._count)
-            if appended.weight is not None or self._setup.token_counter is not None:
-                await self._ready().compactor.after_append(appended.weight)
-
-    async def _updated(self, message: Message) -> None:
-        if self._store is not None:
-            await reclaim_unloaded(self._use(), self._scope, [message], self._count)
 
     async def clear_messages(self) -> None:
         """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
@@ -388,7 +315,7 @@ class Session(Conversation, Configurable):
         entries = self._entries("keep which skills are loaded")
         if refusal(label) is not None or (label, key) not in await entries.skills(self._scope):
             return False
-        found = find_loads(await shown_anywhere(self), label, key, self._count)
+        found = find_loads(await shown_anywhere(self), label, key, self._ready().count)
         return await entries.unload_skill(self._scope, label, key, found)
 
     async def get_loaded_skill_keys(self) -> list[str]:
@@ -428,7 +355,7 @@ class Session(Conversation, Configurable):
         parts = self._ready()
         check_summary(summary)
         overlay = new_overlay(
-            summary, known_id(from_message_id), known_id(to_message_id), count=self._count, largest=self._largest()
+            summary, known_id(from_message_id), known_id(to_message_id), count=parts.count, largest=parts.largest
         )
         made = await parts.messages.add_overlay(self._scope, overlay)
         assert made is not None
@@ -461,7 +388,7 @@ class Session(Conversation, Configurable):
 
 def draft_of(session: Session, message: Message) -> Draft:
     """Return a message as the session's store takes it, counted as the session counts."""
-    return session._draft(message)  # pyright: ignore[reportPrivateUsage]
+    return session._ready().writer.draft(message)  # pyright: ignore[reportPrivateUsage]
 
 
 def session_with(setup: Setup, store: Store, scope: Scope) -> Session:

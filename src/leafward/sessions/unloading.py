@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 from leafward.core.errors import LeaseLost, MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message
 from leafward.core.skills import find_unloaded, holds_unloading
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.conversation import Conversation
 from leafward.stores.contracts import MessageStore
 
 
@@ -26,17 +25,3 @@ async def reclaim_unloaded(
         found = find_unloaded(await storage.path(scope, messages[-1].id), count)
         if found:
             await storage.reclaim(scope, found)
-
-
-async def shown_anywhere(conversation: Conversation) -> list[Message]:
-    """Return what the histories of all branches show, each message once and after those above it."""
-    found: dict[str, Message] = {}
-    for leaf in await conversation.get_leaves():
-        branch: list[Message] = []
-        async with aclosing(conversation.iter_history(leaf.id, newest_first=True)) as path:
-            async for message in path:
-                if message.id in found:
-                    break
-                branch.append(message)
-        found |= {message.id: message for message in reversed(branch)}
-    return list(found.values())

@@ -325,6 +325,11 @@ class MessageStore(Protocol):
         ...
 
 
+def largest_message(store: Store | None) -> int:
+    """Return how many bytes of JSON a message may have; a custom storage has the usual limit."""
+    return DEFAULT_MAX_MESSAGE_BYTES if store is None else store.max_message_bytes
+
+
 @runtime_checkable
 class SupportsBackup(Protocol):
     """A store that can copy itself while it is written to."""
