@@ -49,8 +49,8 @@ class Shown:
     def digest(self, text: str, key: str = BLOCK) -> str:
         """Return the digest of a text in this session: a fork copies digests, and was shown nothing yet."""
         # Providers of skills do not keep the blank lines around a text.
-        told = f"{self._session_id}\0{key}\0{text.strip()}"
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        salted = f"{self._session_id}\0{key}\0{text.strip()}"
+        return hashlib.sha256(salted.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     async def add(self, texts: Mapping[str, Mapping[str, str]]) -> None:
         """Count texts, given by label and key, as shown; writes nothing when they count already.
