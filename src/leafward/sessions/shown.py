@@ -20,7 +20,7 @@ from leafward.core.ids import Scope
 from leafward.core.json import encode_text
 from leafward.stores.entries import BLOCK, NAMES, SHOWN, EntryIndex, Shelf
 
-MOST = 100
+MOST = 50
 """How many entries of a block count as shown; of more, the ones shown first no longer do."""
 
 _decode = Decoder(dict[str, list[str]]).decode
