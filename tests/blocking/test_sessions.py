@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leafward
-from leafward import ConfigurationError, Message, MessageNotFound, Session, assistant, open_store, user
+from leafward import (
+    ConfigurationError,
+    ContextError,
+    Message,
+    MessageNotFound,
+    Session,
+    StoredSearchProvider,
+    assistant,
+    open_store,
+    user,
+)
 from leafward.portal import BlockingSession, BlockingStore, blocking
 
 
@@ -40,6 +50,28 @@ def test_a_script_writes_and_reads_without_await(url: str) -> None:
         assert [found.id for found in session.search("two")] == ["b"]
         assert [node.id for node in session.get_tree()] == ["q", "a", "b"]
         assert session.get_version() == 2
+
+
+def test_memory_is_kept_and_tidied_without_await(url: str) -> None:
+    with blocking(url) as store:
+        session = store.session("s").with_context("memory").with_context("notes", provider=StoredSearchProvider())
+        session.replace_context_block("memory", "Likes tea.", expected="")
+        with pytest.raises(ContextError, match="no longer holds"):
+            session.replace_context_block("memory", "Likes milk.", expected="")
+        session.freeze_system_prompt()
+        assert not session.is_prompt_stale(content=True)
+
+        tools = session.tools()
+        answer = tools.call("set_context", {"label": "memory", "content": "Likes milk."})
+        assert answer.startswith("Written")
+        assert session.is_prompt_stale(content=True)
+        tools.call("set_context", {"label": "notes", "content": "best in May", "metadata": {"title": "Kyoto"}})
+
+        assert [(entry.key, entry.description) for entry in session.list_context_entries("notes")] == [
+            ("kyoto", "Kyoto")
+        ]
+        assert session.delete_context_entry("notes", "kyoto") is True
+        assert session.list_context_entries("notes") == []
 
 
 def test_a_store_that_is_not_entered_is_closed_by_hand(url: str) -> None:

@@ -158,7 +158,7 @@ async def test_entries_of_a_users_provider_are_listed_as_it_gives_them(store: St
 
 
 @pytest.mark.parametrize("given", [None, 7, "text", [7], [{}], [{"key": 7}], [{"key": "a", "content": 7}], [None]])
-async def test_a_list_that_is_none_is_told_with_the_block(store: Store, given: Any) -> None:
+async def test_a_list_of_something_else_raises_and_names_the_block(store: Store, given: Any) -> None:
     provider = searched(list_entries=lambda: given)
     session = Session(store, "s").with_context("index", provider=provider)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,16 @@ async def test_clearing_and_compacting_renew_a_providers_prompt() -> None:
         await session.replace_context_block("memory", "second")
         await session.clear_messages()
         assert "second" in (cache.text or "")
+
+
+async def test_tasks_that_freeze_one_handle_at_once_get_the_same_prompt() -> None:
+    contents = iter(range(10))
+    async with open_store("memory://") as store:
+        session = Session(store, "s").with_context("notes", provider={"get": lambda: f"{next(contents)}"})
+
+        frozen = await asyncio.gather(*(session.freeze_system_prompt() for _ in range(5)))
+
+        assert set(frozen) == {await session.freeze_system_prompt()}
 
 
 @pytest.mark.parametrize("wrong", [{"get": lambda: ""}, {"set": print}, 7, "text", object()])

@@ -37,8 +37,16 @@ class Ability(NamedTuple):
 WRITE = Ability("set", 'block "{}" is readonly', "Blocks you can write: {}.")
 LOAD = Ability("load", '"{}" is not a skill block', "Skill blocks: {}")
 SEARCH = Ability("search", '"{}" is not searchable', "Searchable blocks: {}")
-LIST = Ability("list_entries", 'the entries of "{}" cannot be listed: no list_entries()', "Blocks that can: {}")
-DELETE = Ability("delete_entry", 'the entries of "{}" cannot be deleted: no delete_entry(key)', "Blocks that can: {}")
+LIST = Ability(
+    "list_entries",
+    'the entries of "{}" cannot be listed, because its provider has no list_entries()',
+    "Blocks that can be listed: {}",
+)
+DELETE = Ability(
+    "delete_entry",
+    'the entries of "{}" cannot be deleted, because its provider has no delete_entry(key)',
+    "Blocks whose entries can be deleted: {}",
+)
 
 
 class Blocks:

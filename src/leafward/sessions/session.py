@@ -266,7 +266,8 @@ class Session(Conversation, Configurable):
     async def freeze_system_prompt(self) -> str:
         """Return the system prompt made of all blocks, the same to the byte until it is refreshed.
 
-        A compaction or a clear has it rendered anew. With `with_cached_prompt()` it survives restarts.
+        A compaction or a clear has it rendered again. With `with_cached_prompt()` it survives restarts. The session
+        keeps a digest of what it shows of writable blocks, which the model may replace from then on.
 
         Raises:
             ContextError: a block's provider failed.

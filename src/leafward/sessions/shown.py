@@ -20,7 +20,7 @@ from leafward.core.ids import Scope
 from leafward.core.json import encode_text
 from leafward.stores.entries import BLOCK, NAMES, SHOWN, EntryIndex, Shelf
 
-MOST = 100
+MOST = 50
 """How many entries of a block count as shown; of more, the ones shown first no longer do."""
 
 _decode = Decoder(dict[str, list[str]]).decode
@@ -49,8 +49,8 @@ class Shown:
     def digest(self, text: str, key: str = BLOCK) -> str:
         """Return the digest of a text in this session: a fork copies digests, and was shown nothing yet."""
         # Providers of skills do not keep the blank lines around a text.
-        told = f"{self._session_id}\0{key}\0{text.strip()}"
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        salted = f"{self._session_id}\0{key}\0{text.strip()}"
+        return hashlib.sha256(salted.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     async def add(self, texts: Mapping[str, Mapping[str, str]]) -> None:
         """Count texts, given by label and key, as shown; writes nothing when they count already.

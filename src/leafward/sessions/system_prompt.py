@@ -149,8 +149,9 @@ class _InHandle:
         return self._prompt
 
     async def put(self, prompt: Prompt, *, replace: bool) -> Prompt:
-        self._prompt = prompt
-        return prompt
+        if replace or self._prompt is None:
+            self._prompt = prompt
+        return self._prompt
 
     async def drop(self) -> bool:
         self._prompt = None

@@ -155,12 +155,12 @@ class NothingIsOverwrittenUnseen:
 
     async def test_what_was_shown_before_a_clear_or_a_deletion_counts_no_longer(self, store: Store) -> None:
         manager = SessionManager(store).with_context("memory", shared=True)
-        for forget in (manager.clear_messages, manager.delete):
+        for empty in (manager.clear_messages, manager.delete):
             await manager.get_session("s").append_message(user("hi"))
             await replace(manager.get_session("s"), "known")
             assert (await replace(manager.get_session("s"), "kept")).startswith("Written")
 
-            await forget("s")
+            await empty("s")
 
             assert was_shown(await replace(manager.get_session("s"), "known"), "kept")
 
