@@ -1,0 +1,66 @@
+"""What a tool returned, as the blocks of its stored result: text as it is, everything else as JSON text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import msgspec
+
+from leafward.core.json import Plain, encode_text
+from leafward.core.parts import Part, is_media
+
+
+def output_blocks(output: object) -> list[Part]:
+    """Return a tool's output as blocks: a list of text and media blocks as it is, anything else as one text."""
+    if _are_blocks(output):
+        return list(cast(list[Part], output))
+    return [{"type": "text", "text": output_text(output)}]
+
+
+def output_text(output: object) -> str:
+    """Return a tool's output as text: a string as it is, anything else as JSON.
+
+    Dicts, lists, numbers, `None`, dataclasses, msgspec Structs and pydantic models have a JSON text.
+
+    Raises:
+        ValueError: JSON cannot hold it.
+    """
+    if isinstance(output, str):
+        return output
+    try:
+        plain = msgspec.to_builtins(output, str_keys=True, enc_hook=_dumped)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"a tool's output cannot be written as JSON: {error}") from error
+    value = Plain("a tool's output", any_integers=True).copy(plain)
+    try:
+        return encode_text(value)
+    except OverflowError:
+        # Integers beyond 64 bits are JSON, though not every encoder writes them.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _are_blocks(output: object) -> bool:
+    blocks = cast(list[object], output) if isinstance(output, list) else []
+    return bool(blocks) and all(map(_is_block, blocks))
+
+
+def _is_block(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    block = cast(Part, value)
+    if block.get("type") == "text":
+        return isinstance(block.get("text"), str)
+    # Rows of data have types, too: `{"type": "file", "name": "a.txt"}` is not a file.
+    return is_media(block) and (
+        isinstance(block.get("source"), dict)
+        or isinstance(block.get(block["type"]), (str, dict))
+        or any(isinstance(block.get(key), str) for key in ("data", "file_id", "file_data", "file_url", "mediaType"))
+    )
+
+
+def _dumped(value: Any) -> object:
+    dump = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type):
+        raise TypeError(f"a {type(value).__name__} has no JSON form")
+    return dump(mode="json")
