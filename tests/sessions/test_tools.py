@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from openai.types.responses import FunctionToolParam
 
 from leafward import (
     Session,
@@ -93,6 +94,16 @@ async def test_tools_have_the_shape_each_provider_takes(store: Store) -> None:
             "function": {"name": name, "description": tool.description, "parameters": tool.input_schema},
         }
         assert anthropic == {"name": name, "description": tool.description, "input_schema": tool.input_schema}
+    for name, responses in zip(tools, tools.to_openai_responses(), strict=True):
+        description, schema = tools[name].description, tools[name].input_schema
+        assert responses == {
+            "type": "function",
+            "name": name,
+            "description": description,
+            "parameters": schema,
+            "strict": False,
+        }
+        assert responses.keys() <= FunctionToolParam.__annotations__.keys()
 
 
 async def test_tools_come_as_the_blocks_allow(store: Store) -> None:
@@ -287,7 +298,7 @@ def test_whatever_a_model_sends_is_answered_in_words(calls: list[tuple[int, Any]
             tools = await _every_tool(store)
             for number, arguments in calls:
                 name = list(tools)[number]
-                answer = await tools.call(name, arguments)
+                answer = await tools.call(name, arguments, raise_errors=True)
                 assert isinstance(answer, str)
                 assert answer
                 # Arguments that do not fit the schema are never acted on.

@@ -739,21 +739,29 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
     def __or__(self, other: Mapping[str, BlockingTool | Tool] | Iterable[BlockingTool | Tool]) -> BlockingToolSet: ...
-    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
-        """Run a tool and return its answer; a model's mistake is answered with what to do about it.
+    def call(self, name: str, arguments: Mapping[str, Any] | str | None = None, *, raise_errors: bool = False) -> str:
+        """Run a tool and return its answer; what is not text is returned as JSON text.
 
-        `arguments` may be the JSON text that a model wrote. Such an answer starts with `Error:`. A failure that is not
-        the model's, such as a full disk, is raised.
+        `arguments` may be the JSON text that a model wrote. A model's mistake is answered with a sentence that starts
+        with `Error:` and says what to do. So is an exception that a tool raises, which is logged as well; with
+        `raise_errors` it is raised instead.
+
+        Raises:
+            StoreError, LeaseLost: the store failed or the lease was lost. These are always raised: the session could
+                not store the answer either.
         """
 
     def to_openai(self) -> list[Any]:
         """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
 
+    def to_openai_responses(self) -> list[Any]:
+        """Return the tools as OpenAI's Responses API takes them: dicts, typed so that its SDK accepts them."""
+
     def to_anthropic(self) -> list[Any]:
         """Return the tools as Anthropic's messages API takes them: dicts, typed so that its SDK accepts them."""
 
 class BlockingTool:
-    """Something a model can call: `await execute(arguments)` gives the text of its answer."""
+    """Something a model can call: `await execute(arguments)` returns its answer, as text or as what JSON can hold."""
 
     @property
     def name(self) -> str: ...
@@ -762,7 +770,7 @@ class BlockingTool:
     @property
     def input_schema(self) -> dict[str, Any]: ...
     @property
-    def execute(self) -> Callable[[dict[str, Any]], str]: ...
+    def execute(self) -> Callable[[dict[str, Any]], Any]: ...
     @property
     def checks_arguments(self) -> bool: ...
 

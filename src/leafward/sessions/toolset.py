@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +11,23 @@ from typing import Any, cast
 
 from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.json import DecodeError, decode
+from leafward.core.tool_output import output_text
 from leafward.core.transcript import shortened
+from leafward.sessions.calling import call
 
-Execute = Callable[[dict[str, Any]], Awaitable[str]]
+Execute = Callable[[dict[str, Any]], Awaitable[Any]]
 
 ANSWER_CHARACTERS = 20_000
 """How much text a tool of ours answers with, about; a skill is given whole."""
+FAILURE_CHARACTERS = 2_000
+"""How much of the text of an error that a tool raised a model is given."""
 SEPARATOR = "\n\n---\n\n"
 """What stands between messages, and between results of a search."""
+
+_log = logging.getLogger("leafward.sessions")
+
+_STORAGE_FAILURES = (StoreError, LeaseLost)
+"""What is raised also where a tool's errors are answered: the session could not store the answer either."""
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
@@ -33,7 +43,7 @@ _ESCAPES = re.compile(r"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something a model can call: `await execute(arguments)` gives the text of its answer."""
+    """Something a model can call: `await execute(arguments)` returns its answer, as text or as what JSON can hold."""
 
     name: str
     description: str
@@ -70,19 +80,35 @@ class ToolSet(Mapping[str, Tool]):
         added = cast(Mapping[str, Tool], other).values() if isinstance(other, Mapping) else other
         return ToolSet([*self._tools.values(), *added])
 
-    async def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
-        """Run a tool and return its answer; a model's mistake is answered with what to do about it.
+    async def call(
+        self, name: str, arguments: Mapping[str, Any] | str | None = None, *, raise_errors: bool = False
+    ) -> str:
+        """Run a tool and return its answer; what is not text is returned as JSON text.
 
-        `arguments` may be the JSON text that a model wrote. Such an answer starts with `Error:`. A failure that is not
-        the model's, such as a full disk, is raised.
+        `arguments` may be the JSON text that a model wrote. A model's mistake is answered with a sentence that starts
+        with `Error:` and says what to do. So is an exception that a tool raises, which is logged as well; with
+        `raise_errors` it is raised instead.
+
+        Raises:
+            StoreError, LeaseLost: the store failed or the lease was lost. These are always raised: the session could
+                not store the answer either.
         """
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
             return f"Error: there is no tool {name!r}. Call one of: {known}."
-        if tool.checks_arguments:
-            return await tool.execute(cast(dict[str, Any], arguments))
-        return await answer(tool.input_schema, tool.execute, arguments)
+        try:
+            given = arguments if tool.checks_arguments else _checked(tool.input_schema, arguments)
+            return output_text(await call(tool.execute, given))
+        except _STORAGE_FAILURES:
+            raise
+        except _Mistake as mistake:
+            return _error(str(mistake))
+        except Exception as error:
+            if raise_errors:
+                raise
+            _log.warning("tool %r failed; the model is answered with the error", name, exc_info=error)
+            return _error(_describe(name, error))
 
     def to_openai(self) -> list[Any]:
         """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
@@ -90,6 +116,20 @@ class ToolSet(Mapping[str, Tool]):
             {
                 "type": "function",
                 "function": {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
+            }
+            for tool in self._tools.values()
+        ]
+
+    def to_openai_responses(self) -> list[Any]:
+        """Return the tools as OpenAI's Responses API takes them: dicts, typed so that its SDK accepts them."""
+        return [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.input_schema,
+                # Strict is the default there, and takes no schema with an argument that may be left out.
+                "strict": False,
             }
             for tool in self._tools.values()
         ]
@@ -139,38 +179,55 @@ def make_tool(
 
 async def answer(schema: Mapping[str, Any], work: Execute, arguments: object) -> str:
     """Run `work` on arguments that fit the schema; otherwise, or when it refuses them, say so to the model."""
-    parsed = _parsed(arguments)
-    if isinstance(parsed, str):
-        return _told(parsed)
-    given = _without_nulls(schema, parsed)
+    try:
+        return await work(_checked(schema, arguments))
+    except _STORAGE_FAILURES:
+        raise
+    except (_Mistake, LeafwardError) as error:
+        return _error(str(error))
+
+
+class _Mistake(Exception):
+    """What is wrong with the arguments of a call; its text is for the model."""
+
+
+def _error(text: str) -> str:
+    """Return what a model is answered instead of a result."""
+    return f"Error: {shortened(text, ANSWER_CHARACTERS)}"
+
+
+def _describe(name: str, error: Exception) -> str:
+    """Say to a model what a tool raised, and what to do."""
+    if isinstance(error, LeafwardError):
+        return str(error)
+    text = shortened(" ".join(str(error).split()), FAILURE_CHARACTERS)
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"the tool {name!r} failed ({what}). Try it with other arguments, or go on without it."
+
+
+def _checked(schema: Mapping[str, Any], arguments: object) -> dict[str, Any]:
+    """Return the arguments as a dict that fits the schema, or raise a `_Mistake`."""
+    given = _without_nulls(schema, _parsed(arguments))
     mistake = find_mistake(schema, given)
     if mistake is not None:
-        return _told(mistake)
-    try:
-        return await work(given)
-    except (StoreError, LeaseLost):
-        raise
-    except LeafwardError as error:
-        return _told(str(error))
+        raise _Mistake(mistake)
+    return given
 
 
-def _told(mistake: str) -> str:
-    return f"Error: {shortened(mistake, ANSWER_CHARACTERS)}"
-
-
-def _parsed(arguments: object) -> dict[str, Any] | str:
-    """Return the arguments as a dict, or what is wrong with them."""
+def _parsed(arguments: object) -> dict[str, Any]:
+    """Return the arguments as a dict, or raise a `_Mistake`."""
     if arguments is None or arguments == "":
         return {}
     if isinstance(arguments, (str, bytes)):
         try:
             arguments = decode(arguments)
         except RecursionError:
-            return "the arguments nest values too deeply. Send one JSON object that is no deeper than the schema."
+            deep = "the arguments nest values too deeply. Send one JSON object that is no deeper than the schema."
+            raise _Mistake(deep) from None
         except (DecodeError, UnicodeError) as error:
-            return _why_not_json(arguments, error)
+            raise _Mistake(_why_not_json(arguments, error)) from None
     if not isinstance(arguments, Mapping):
-        return f"the arguments are {_kind(arguments)}, not an object. Send one JSON object."
+        raise _Mistake(f"the arguments are {_kind(arguments)}, not an object. Send one JSON object.")
     return dict(cast(Mapping[str, Any], arguments))
 
 
