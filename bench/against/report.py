@@ -25,12 +25,14 @@ def write(ledger: Ledger, *, commit: str, machine: str, loads: Sequence[str]) ->
     judged = sum(row.judged for row in verdicts)
     result = f"**Slower: {len(slower)} of {judged} target rows.**" if slower else f"Slower: 0 of {judged} target rows."
     lines = [f"# This tree against {commit[:12]}", "", METHOD, "", machine, _load(loads), "", result, ""]
-    main = [row for row in ledger.figures if row.judged]
-    others = [row for row in ledger.figures if not row.judged]
+    workloads = list(dict.fromkeys(row.workload for row in ledger.figures))
+    rows = sorted(ledger.figures, key=lambda row: workloads.index(row.workload))
+    main = [row for row in rows if row.judged]
+    others = [row for row in rows if not row.judged]
     lines += ["## Target rows", "", *_table(_head(), [_cells(ledger, row, verdicts[row]) for row in main]), ""]
     if others:
         lines += ["## Recorded only", "", *_table(_head(), [_cells(ledger, row, verdicts[row]) for row in others]), ""]
-    spread = [_spread(row, figures) for row, figures in ledger.figures.items() if figures[0].late is not None]
+    spread = [_spread(row, ledger.figures[row]) for row in rows if ledger.figures[row][0].late is not None]
     if spread:
         head = ["", "", "95 of 100 within: new", "old", "longest: new", "old"]
         lines += ["## Percentiles and maxima, over all runs: recorded only", "", *_table(head, spread), ""]
