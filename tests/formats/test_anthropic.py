@@ -138,11 +138,11 @@ def test_a_bare_list_is_read_like_the_messages_of_a_request() -> None:
     ("payload", "complaint"),
     [
         ({"system": "x"}, r'the payload has "messages" and perhaps "system", not \[\'system\'\]'),
-        ({"messages": [], "system": 7}, r"system is a list of objects, not int"),
-        ([{"role": "user"}], r"messages\[0\]\.content is a list of objects, not NoneType"),
+        ({"messages": [], "system": 7}, r"system must be a list, not a whole number"),
+        ([{"role": "user"}], r"messages\[0\]\.content must be a list, not null"),
         (
             [{"role": "user", "content": [{"type": "tool_result"}]}],
-            r"content\[0\]\.tool_use_id is a string, not missing",
+            r"content\[0\]\.tool_use_id is missing",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_wrong_message_is_named_by_its_place(name: str) -> None:
 @every_format
 @pytest.mark.parametrize("wrong", ["text", None, 7])
 def test_what_is_no_payload_is_refused(name: str, wrong: Any) -> None:
-    with pytest.raises(ValueError, match="is a list of objects, not"):
+    with pytest.raises(ValueError, match="must be a list, not"):
         READERS[name](wrong)
 
 

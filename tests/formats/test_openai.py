@@ -145,12 +145,12 @@ def test_ids_of_messages_are_kept_where_responses_has_them() -> None:
 @pytest.mark.parametrize(
     ("payload", "complaint"),
     [
-        ([{"content": "x"}], r"messages\[0\]\.role is a string, not missing"),
-        ([{"role": "user", "content": [{"text": "x"}]}], r"messages\[0\]\.content\[0\]\.type is a string, not missing"),
-        ([{"role": "tool", "content": "x"}], r"messages\[0\]\.tool_call_id is a string, not missing"),
+        ([{"content": "x"}], r"messages\[0\]\.role is missing"),
+        ([{"role": "user", "content": [{"text": "x"}]}], r"messages\[0\]\.content\[0\]\.type is missing"),
+        ([{"role": "tool", "content": "x"}], r"messages\[0\]\.tool_call_id is missing"),
         (
             [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}],
-            r"messages\[0\]\.tool_calls\[0\]\.function is an object, not NoneType",
+            r"messages\[0\]\.tool_calls\[0\]\.function must be an object, not null",
         ),
         (
             [{"role": "assistant", "tool_calls": [{"id": "c", "type": "shell"}]}],

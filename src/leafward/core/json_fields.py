@@ -1,16 +1,18 @@
-"""Fields of JSON that a caller hands in, read with errors that say what is wrong and where."""
+"""Fields of payloads that a caller hands in: `leafward.core.untrusted` for dicts and objects of SDKs alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from leafward.core.untrusted import place, read
+
 
 def object_list(value: object, where: str) -> list[dict[str, Any]]:
     """Return `value` as a list of JSON objects."""
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise ValueError(f"{where} is a list of objects, not {type(value).__name__}")
-    return [json_object(item, f"{where}[{index}]") for index, item in enumerate(cast(Sequence[object], value))]
+    is_listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    items: object = list(cast(Sequence[object], value)) if is_listed else value
+    return [json_object(item, f"{where}[{index}]") for index, item in enumerate(read(items, list[Any], where))]
 
 
 def json_object(value: object, where: str) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def json_object(value: object, where: str) -> dict[str, Any]:
         return dict(cast(Mapping[str, Any], value))
     dump = getattr(value, "model_dump", None)
     if not callable(dump):
-        raise ValueError(f"{where} is an object, not {type(value).__name__}")
+        return read(value, dict[str, Any], where)
     try:
         # What a provider's object did not set is not sent to it as null.
         return cast(dict[str, Any], dump(mode="json", exclude_unset=True))
@@ -29,10 +31,9 @@ def json_object(value: object, where: str) -> dict[str, Any]:
 
 def string(item: Mapping[str, Any], key: str, where: str) -> str:
     """Return a field that must be a string."""
-    value = item.get(key)
-    if not isinstance(value, str):
-        raise ValueError(f"{where}.{key} is a string, not {'missing' if key not in item else type(value).__name__}")
-    return value
+    if key not in item:
+        raise ValueError(f"{place(where, key)} is missing")
+    return read(item[key], str, place(where, key))
 
 
 def typed_blocks(value: object, where: str) -> list[dict[str, Any]]:
