@@ -334,7 +334,7 @@ def test_a_result_without_a_name_is_shown_with_that_of_its_call() -> None:
     assert "[user]\n[Result of tool: look]\nOutput: seen" in prompt
 
 
-@pytest.mark.parametrize(("turns", "previous", "budget"), [(0, 0, 100), (999, 0, 199), (1000, 300, 300)])
+@pytest.mark.parametrize(("turns", "previous", "budget"), [(40, 0, 20), (400, 0, 100), (999, 0, 199), (1000, 300, 300)])
 def test_a_summary_may_take_a_fifth_of_its_turns_and_never_less_than_what_it_replaces(
     turns: int, previous: int, budget: int
 ) -> None:

@@ -116,7 +116,7 @@ def safe_range(
 
 
 def explain_weight(messages: Sequence[Message], tokens: Sequence[int], context: CompactionContext) -> str:
-    """Say what keeps a history above its threshold, largest obstacle first; empty when nothing stands out."""
+    """Say what keeps a history above its threshold: what cannot be summarised, else what it consists of."""
     threshold = context.threshold or 0
     free = max(0, threshold - context.prompt_tokens)
     found: list[str] = []
@@ -138,4 +138,8 @@ def explain_weight(messages: Sequence[Message], tokens: Sequence[int], context: 
     summaries = sum(cost for message, cost in zip(messages, tokens, strict=True) if is_summary_id(message.id))
     if summaries > free // 2:
         found.append(f"the summaries in the history take {summaries:,} tokens")
+    if not found:
+        others = sum(tokens) - summaries
+        prompt = f"the system prompt takes {context.prompt_tokens:,}"
+        found.append(f"{prompt}, summaries {summaries:,}, other messages {others:,} tokens")
     return "; ".join(found)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 
-from leafward.core.calls import answered_id
 from leafward.core.compaction import CompactionContext
 from leafward.core.cutting import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
-from leafward.core.notices import Reclaimed, shortening, with_notices
+from leafward.core.notices import Reclaimed
 from leafward.core.overlays import is_summary_id
-from leafward.core.parts import parts_of, tool_output
+from leafward.core.shortening import shorten_results
 from leafward.core.summary_prompt import ask_for_summary
 from leafward.core.tokens import TokenCounter, checked_count, estimate_tokens
-from leafward.core.transcript import readable
 
 SMALLEST_THRESHOLD = 50
 SMALLEST_PROMPT = 1_000
@@ -27,6 +24,7 @@ LARGEST_PROMPT = 100_000
 SMALLEST_SUMMARY = 100
 _TURNS_PER_SUMMARY = 5
 _SHORTEST_ASKED = 20
+_UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,8 @@ class Plan:
     prompt_tokens: int
     """The most that one prompt may take."""
     count: TokenCounter
+    session_id: str | None = None
+    """Whose history it is, for errors."""
 
     def ask(self) -> Generator[str, str, str]:
         """Yield one prompt after another, each to be answered with a summary; return the last answer.
@@ -89,7 +89,13 @@ class Plan:
             return max(estimate_tokens(text), self.count(Message.user(text)) - envelope)
 
         tokens = self.prompt_tokens - min(envelope, self.prompt_tokens // 10)
-        return ask_for_summary(self.turns, tokens=self.summary_tokens, prompt_tokens=tokens, count=count)
+        return ask_for_summary(
+            self.turns,
+            tokens=self.summary_tokens,
+            prompt_tokens=tokens,
+            count=count,
+            session_id=self.session_id,
+        )
 
 
 def make_plan(
@@ -111,7 +117,7 @@ def make_plan(
 
 def summary_budget(turns: int, previous: int) -> int:
     """Return how many tokens a summary may take, given those of the turns and of the summaries it replaces."""
-    return max(SMALLEST_SUMMARY, turns // _TURNS_PER_SUMMARY, previous)
+    return max(min(SMALLEST_SUMMARY, (turns + previous) // 2), turns // _TURNS_PER_SUMMARY, previous)
 
 
 class _Planner:
@@ -129,11 +135,10 @@ class _Planner:
         joined = [(index, index + 1) for index, both in enumerate(pairwise(self._summaries)) if all(both)]
         self._cuts = Cuts.of(self._messages, joined)
         self._weigh()
-        self._free = self._kept_at_most = None
-        if context.threshold is not None:
-            # Where the prompt takes nearly everything, a short history is still better than a long one.
-            self._free = max(context.threshold - context.prompt_tokens, context.threshold // 4)
-            self._kept_at_most = self._free // 2
+        threshold = _UNLIMITED if context.threshold is None else context.threshold
+        # Where the prompt takes nearly everything, a short history is still better than a long one.
+        self._free = max(threshold - context.prompt_tokens, threshold // 4)
+        self._kept_at_most = self._free // 2
         self._start = self._choose_start()
 
     def plan(self) -> Plan | None:
@@ -142,20 +147,29 @@ class _Planner:
         shortened = self._shorten() if self._is_over() and self._context.shorten is not None else []
         if shortened and not self._is_over():
             return self._plan(self._start, shortened)
-        end = self._choose_end()
-        if end <= self._start or all(self._summaries[self._start : end]):
-            end = self._start
-        return self._plan(end, shortened) if end > self._start or shortened else None
+        end = max(self._start, self._choose_end())
+        plan = self._plan(end, shortened)
+        if self._is_worth_asking(plan):
+            return plan
+        return self._plan(self._start, shortened) if shortened else None
+
+    def _is_worth_asking(self, plan: Plan) -> bool:
+        end = self._start + len(plan.turns)
+        cost = sum(self._costs[self._start : end])
+        if all(self._summaries[self._start : end]):
+            # Summaries alone need another one only where a shorter one is all that is missing.
+            return self._is_over() and plan.summary_tokens < min(cost, self._free - self._kept(end))
+        return not self._is_over() or cost > _SHORTEST_ASKED
 
     def _plan(self, end: int, shortened: list[Reclaimed]) -> Plan:
         turns = range(self._start, end)
         previous = sum(self._costs[turn] for turn in turns if self._summaries[turn])
         wanted = summary_budget(sum(self._costs[turn] for turn in turns) - previous, previous)
-        if self._free is not None:
-            # Half of what is left: a model that writes twice as much is still below the threshold.
-            wanted = max(_SHORTEST_ASKED, min(wanted, (self._free - self._kept(end)) // 2))
+        # Half of what is left: a model that writes twice as much is still below the threshold.
+        wanted = max(_SHORTEST_ASKED, min(wanted, (self._free - self._kept(end)) // 2))
         budget = self._limits.prompt_tokens(self._context.threshold)
-        return Plan(self._messages[self._start : end], shortened, wanted, budget, self._count)
+        session_id = self._context.session_id or None
+        return Plan(self._messages[self._start : end], shortened, wanted, budget, self._count, session_id)
 
     def _weigh(self) -> None:
         self._weights = [self._context.count(message) for message in self._messages]
@@ -184,17 +198,15 @@ class _Planner:
         return start
 
     def _head_fits(self, start: int) -> bool:
-        budget, most = self._limits.head_token_budget, self._kept_at_most
-        return (budget is None or sum(self._costs[:start]) <= budget) and (
-            most is None or self._before[start] <= most // 2
-        )
+        budget = self._limits.head_token_budget
+        within = budget is None or sum(self._costs[:start]) <= budget
+        return within and self._before[start] <= self._kept_at_most // 2
 
     def _choose_end(self) -> int:
         """Return where the tail begins; at the start or before it when nothing is to be summarised."""
         cuts, start = self._cuts, self._start
-        if self._kept_at_most is None and len(self._messages) <= (
-            self._limits.protect_head + self._limits.min_tail_messages
-        ):
+        protected = self._limits.protect_head + self._limits.min_tail_messages
+        if self._context.threshold is None and len(self._messages) <= protected:
             return start
         wanted = min(self._tail(), len(self._messages) - self._limits.min_tail_messages, cuts.pending)
         nearest = cuts.at_or_before(max(0, wanted))
@@ -218,7 +230,7 @@ class _Planner:
         return self._messages[end - 1].id not in self._context.no_end_at
 
     def _fits(self, end: int) -> bool:
-        return not self._is_over() or self._kept_at_most is None or self._kept(end) <= self._kept_at_most
+        return not self._is_over() or self._kept(end) <= self._kept_at_most
 
     def _last_step(self) -> int:
         """Return where the newest messages begin that belong together, or that wait for a result."""
@@ -232,13 +244,11 @@ class _Planner:
     def _tail(self) -> int:
         """Return where the tail begins that fits into its budget; the last message always belongs to it."""
         tail = len(self._messages)
-        budget, most = self._limits.tail_token_budget, self._kept_at_most
-        room = None if most is None else most - self._before[self._start]
         cost = 0
         while tail > self._start:
             cost += self._costs[tail - 1]
-            too_much = cost > budget or (room is not None and self._before[-1] - self._before[tail - 1] > room)
-            if too_much and tail < len(self._messages):
+            fits = cost <= self._limits.tail_token_budget and self._kept(tail - 1) <= self._kept_at_most
+            if not fits and tail < len(self._messages):
                 break
             tail -= 1
         return tail
@@ -246,49 +256,17 @@ class _Planner:
     def _shorten(self) -> list[Reclaimed]:
         """Shorten the newest tool results, if they are too large to be kept as they are."""
         first = self._last_step()
-        if self._kept_at_most is None or first < self._start:
-            return []
         room = self._kept_at_most - self._before[self._start]
-        newest = self._messages[first:]
-        lengths = [_result_lengths(message) for message in newest]
-        longest = max((length for one in lengths for length in one.values()), default=0)
-        if self._before[-1] - self._before[first] <= room or not longest:
+        if first < self._start or self._kept(first) <= self._kept_at_most:
             return []
-
-        def shown(most: int) -> list[Message]:
-            return [_shorten(message, known, most) for message, known in zip(newest, lengths, strict=True)]
-
-        def weight(most: int) -> int:
-            return sum(map(self._context.count, shown(most)))
-
         # To half of the room: the question that they answer is to fit in beside them.
-        most = max(0, bisect_right(range(longest), room // 2, key=weight) - 1)
-        if weight(most) > room and self._cuts.pending == len(self._messages):
+        shown, results = shorten_results(self._messages[first:], room // 2, self._context.count)
+        waits = self._cuts.pending < len(self._messages)
+        if not waits and sum(map(self._context.count, shown)) > room:
             return []
-        before = self._weights[first:]
-        self._messages[first:] = shown(most)
+        self._messages[first:] = shown
         self._weigh()
-        found: list[Reclaimed] = []
-        for message, known, old, new in zip(newest, lengths, before, self._weights[first:], strict=True):
-            calls = [call_id for call_id, length in known.items() if length > most]
-            saved = [max(0, old - new), *[0] * len(calls)]
-            found += [Reclaimed(message.id, one, shortening(most), saved.pop(0)) for one in calls]
-        return found
-
-
-def _result_lengths(message: Message) -> dict[str, int]:
-    """Return how many characters the results in a message have, by the id of their call."""
-    found: dict[str, int] = {}
-    for part in parts_of(message.body):
-        call_id = answered_id(part)
-        if call_id is not None:
-            found[call_id] = max(found.get(call_id, 0), len(readable(tool_output(part))))
-    return found
-
-
-def _shorten(message: Message, lengths: Mapping[str, int], most: int) -> Message:
-    notices = {call_id: shortening(most) for call_id, length in lengths.items() if length > most}
-    return with_notices(message, notices) if notices else message
+        return results
 
 
 def _check_number(name: str, value: object, least: int) -> None:

@@ -10,9 +10,11 @@ from leafward.core.untrusted import place, read
 
 def object_list(value: object, where: str) -> list[dict[str, Any]]:
     """Return `value` as a list of JSON objects."""
-    is_listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-    items: object = list(cast(Sequence[object], value)) if is_listed else value
-    return [json_object(item, f"{where}[{index}]") for index, item in enumerate(read(items, list[Any], where))]
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        items = list(cast(Sequence[object], value))
+    else:
+        items = read(value, list[Any], where)
+    return [json_object(item, f"{where}[{index}]") for index, item in enumerate(items)]
 
 
 def json_object(value: object, where: str) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from leafward.core.parts import Part, parts_of, tool_output
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.core.transcript import readable
 
-_SHORTENED = re.compile(r"\[shortened to ([0-9]{1,9}) characters\]")
+_RULE = re.compile(r"\[shortened to ([0-9]{1,9}) characters\]")
+_LEFT_OUT = re.compile(r"… \[shortened: [0-9,]{1,12} of ([0-9,]{1,12}) characters are left out\]\Z")
+_LONGEST_NOTE = 80
 
 
 class Reclaimed(NamedTuple):
@@ -47,15 +49,27 @@ def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCount
     return max(0, count(message) - count(with_notices(message, notices)))
 
 
+def result_length(part: Part) -> int:
+    """Return how many characters of a result a part shows."""
+    return len(_start_of_result(part)[0])
+
+
+def _start_of_result(part: Part) -> tuple[str, int]:
+    """Return the text of a result without the note that says it is shortened, and the length it had before."""
+    text = readable(tool_output(part))
+    found = _LEFT_OUT.search(text, max(0, len(text) - _LONGEST_NOTE))
+    return (text, len(text)) if found is None else (text[: found.start()], int(found[1].replace(",", "")))
+
+
 def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
     notice = notices.get(answered_id(part) or "")
     if notice is None:
         return part
-    if found := _SHORTENED.fullmatch(notice):
-        text, shown = readable(tool_output(part)), int(found[1])
+    if found := _RULE.fullmatch(notice):
+        (text, total), shown = _start_of_result(part), int(found[1])
         if len(text) <= shown:
             return part
-        notice = f"{text[:shown]}… [shortened: {len(text) - shown:,} of {len(text):,} characters are left out]"
+        notice = f"{text[:shown]}… [shortened: {total - shown:,} of {total:,} characters are left out]"
     if part["type"] == "tool_result":
         return {**part, "output" if "output" in part else "content": [{"type": "text", "text": notice}]}
     held = next(key for key in ("output", "result", "errorText") if part.get(key) is not None)

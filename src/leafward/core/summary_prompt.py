@@ -85,7 +85,12 @@ def build_summary_prompt(turns: Sequence[Message], *, budget: int) -> str:
 
 
 def ask_for_summary(
-    turns: Sequence[Message], *, tokens: int, prompt_tokens: int, count: Callable[[str], int]
+    turns: Sequence[Message],
+    *,
+    tokens: int,
+    prompt_tokens: int,
+    count: Callable[[str], int],
+    session_id: str | None = None,
 ) -> Generator[str, str, str]:
     """Yield prompts that ask for a summary of about `tokens`, take the answer to each, and return the last one.
 
@@ -103,7 +108,7 @@ def ask_for_summary(
         chunk = [_Piece(answer, is_summary=True)] if answer else []
         used = count(answer)
         if used > room // 2:
-            raise CompactionFailed(None, f"a summary takes {used:,} tokens, and about {asked:,} were asked for")
+            raise CompactionFailed(session_id, f"a summary takes {used:,} tokens, and about {asked:,} were asked for")
         least = len(chunk) + 1
         while pieces:
             piece = pieces[0]._replace(text=_without_middle(pieces[0].text, room // 3, count))

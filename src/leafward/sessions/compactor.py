@@ -223,7 +223,8 @@ class Compactor:
         else:
             attempt.reason = "the compaction function found nothing to summarise"
         if attempt.shortened:
-            attempt.reason = f"{attempt.shortened} tool results were shortened; {attempt.reason}"
+            results = "1 tool result was" if attempt.shortened == 1 else f"{attempt.shortened} tool results were"
+            attempt.reason = f"{results} shortened; {attempt.reason}"
         return attempt
 
     async def _apply(self, attempt: _Attempt, result: CompactionResult) -> None:
@@ -245,7 +246,8 @@ class Compactor:
         if attempt.made is None:
             attempt.reason = "the messages that were summarised have changed meanwhile"
         else:
-            attempt.reason = f"{len(covered)} messages became one summary"
+            attempt.reason = "1 message" if len(covered) == 1 else f"{len(covered)} messages"
+            attempt.reason += " became one summary"
 
     def _checked(self, summary: str, covered: Sequence[Message], tokens: int) -> NewOverlay:
         """Return a summary as a store takes it.

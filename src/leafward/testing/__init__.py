@@ -20,6 +20,7 @@ import pytest
 # Contracts live in an installed package, where pytest would leave `assert` unexplained.
 pytest.register_assert_rewrite(
     "leafward.testing.automatic",
+    "leafward.testing.branch_compaction",
     "leafward.testing.changes",
     "leafward.testing.compaction",
     "leafward.testing.content",
@@ -45,6 +46,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.search",
     "leafward.testing.session_leases",
     "leafward.testing.settling",
+    "leafward.testing.shortened_results",
     "leafward.testing.states",
     "leafward.testing.store",
     "leafward.testing.tips",

@@ -21,7 +21,9 @@ from leafward import (
     user,
 )
 from leafward.testing.automatic import AutomaticContract
+from leafward.testing.branch_compaction import BranchCompactionContract
 from leafward.testing.overlays import OverlayContract
+from leafward.testing.shortened_results import ShortenedResultContract
 from leafward.testing.speaking import calling, said, spoken, texts
 from leafward.testing.summarising import Slow, answering, covering
 
@@ -366,7 +368,15 @@ class _Meanwhile:
 
 
 @pytest.mark.asyncio
-class CompactionContract(OverlayContract, _Answers, _Keeping, _Meanwhile, AutomaticContract):
+class CompactionContract(
+    OverlayContract,
+    _Answers,
+    _Keeping,
+    _Meanwhile,
+    AutomaticContract,
+    BranchCompactionContract,
+    ShortenedResultContract,
+):
     """A history never outgrows its window, and nothing of it is lost.
 
     Subclasses define an async `store` fixture that yields an empty, open store.
