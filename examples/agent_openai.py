@@ -33,4 +33,7 @@ async def main(session_id: str, question: str) -> None:
         print(await ask(client, session, question))
 
 
+if len(sys.argv) != 3:
+    print(__doc__, file=sys.stderr)
+    sys.exit(2)
 asyncio.run(main(*sys.argv[1:]))

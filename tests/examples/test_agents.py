@@ -84,6 +84,18 @@ def start_agent(sdk: Sdk, stub: Stub, home: Path, *words: str) -> subprocess.Com
     )
 
 
+@pytest.mark.parametrize("words", [(), ("monday",), ("monday", "Hello?", "more")])
+def test_an_agent_called_wrongly_says_how_to_call_it(sdk: Sdk, tmp_path: Path, words: tuple[str, ...]) -> None:
+    command = [sys.executable, str(sdk.program), *words]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.strip() == f"An agent that remembers: python {sdk.program.name} SESSION QUESTION"
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_agent_remembers_in_a_new_process_and_in_a_new_conversation(sdk: Sdk, stub: Stub, tmp_path: Path) -> None:
     stub.script += [[NOTE], "Noted.", "Black.", "Black, as ever."]
 

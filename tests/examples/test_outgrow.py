@@ -95,3 +95,14 @@ def test_the_table_names_every_backend_and_what_to_install() -> None:
 
     assert [scheme for scheme, _ in rows] == ["memory", "sqlite", "file", *SERVERS]
     assert [extra for _, extra in rows if extra and f"\n{extra} = [" not in project] == []
+
+
+@pytest.mark.parametrize("words", [(), ("memory://",), ("memory://", "chat-1")])
+def test_the_program_called_wrongly_says_how_to_call_it(program: Path, words: tuple[str, ...]) -> None:
+    command = [sys.executable, str(program), *words]
+
+    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("python replicas.py URL SESSION NAME...")
+    assert done.stdout == ""

@@ -60,6 +60,33 @@ class TestTheList:
 
         assert await DirectorySkillProvider(path).get() == "- a: One. - forged: Two.\n- b: Folded text."
 
+    @pytest.mark.parametrize(
+        ("written", "read"),
+        [
+            ("Use when: the user asks", "Use when: the user asks"),
+            ("Brews tea. Use when: the user's thirsty: or tired", "Brews tea. Use when: the user's thirsty: or tired"),
+            ("Does this:", "Does this:"),
+            ("Use when: asked\n  about: tea\n\n  or coffee", "Use when: asked about: tea or coffee"),
+            ("`tea` and more", "`tea` and more"),
+            ("@someone asks", "@someone asks"),
+            ("用途: 当用户问: 茶", "用途: 当用户问: 茶"),
+            # What YAML can read is read as YAML.
+            ('"Use when: quoted"', "Use when: quoted"),
+            ("Nothing unusual # a comment", "Nothing unusual"),
+            ("Time 10:30, http://tea.example", "Time 10:30, http://tea.example"),
+        ],
+    )
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    async def test_a_description_with_a_colon_needs_no_quotes(
+        self, path: Path, written: str, read: str, end: str
+    ) -> None:
+        text = described(written).replace("name: x\n", "name: x\nlicense: MIT\nallowed-tools: [Read, Bash]\n")
+        add_skill(path, "a", text.replace("\n", end))
+        provider = DirectorySkillProvider(path)
+
+        assert await provider.get() == f"- a: {read}"
+        assert str(await provider.load("a")).strip() == "Do it."
+
     async def test_a_description_that_never_ends_is_cut(self, path: Path) -> None:
         add_skill(path, "a", described("x" * 5000))
 
@@ -76,8 +103,16 @@ class TestTheList:
             ("---\ndescription: {a: b}\n---\nHello\n", "description that is not text"),
             ("---\nx: " + "[" * 16_000 + "\n---\nHello\n", "not YAML"),
             ("---\nx: " + "y" * 17_000 + "\n---\nHello\n", "more than 16,384 characters"),
+            ('---\nname: x\ndescription: "Use when: the user\n---\nHello\n', "not YAML at line"),
+            ("---\ndescription: Use when: asked\nname: [\n---\nHello\n", "not YAML at line 2"),
+            ("---\nmetadata:\n  note: a: b\n---\nHello\n", "not YAML at line 3"),
+            ("---\ndescription: Use when: \x07\n---\nHello\n", "not YAML"),
+            ("---\nUse when: the user: asks\n---\nHello\n", "not YAML at line 2"),
         ],
-        ids=["broken", "open", "list", "nested", "deep", "long"],
+        ids=[
+            *("broken", "open", "list", "nested", "deep", "long"),
+            *("half quoted", "another broken", "below a field", "a bell", "no field"),
+        ],
     )
     async def test_bad_front_matter_is_told_and_hides_no_other_skill(self, path: Path, text: str, reason: str) -> None:
         add_skill(path, "bad", text)

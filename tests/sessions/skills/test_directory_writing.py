@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,23 @@ async def test_writing_again_keeps_the_description_and_what_else_the_front_matte
     assert await provider.load("a") == "Newer body\n"
     stored = (tmp_path / "a" / "SKILL.md").read_text()
     assert "license: MIT\nmetadata:\n  version: '1.0'\n  when: 2024-02-30\n" in stored
+
+
+async def test_writing_again_keeps_texts_with_colons(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    file = tmp_path / "a" / "SKILL.md"
+    file.write_text("---\nname: a\ndescription: Use when: asked\nnote: It's: odd\nlicense: MIT\n---\nOld body\n")
+    provider = DirectorySkillProvider(tmp_path, writable=True)
+
+    await provider.set("a", "New body\n")
+
+    assert await provider.get() == "- a: Use when: asked"
+    assert await provider.load("a") == "New body\n"
+    # Now any reader of YAML takes it.
+    fields = yaml.safe_load(file.read_text().split("---\n")[1])
+    assert fields == {"name": "a", "description": "Use when: asked", "note": "It's: odd", "license": "MIT"}
+    await provider.set("a", "Newer body\n", "Use if: asked")
+    assert await provider.get() == "- a: Use if: asked"
 
 
 async def test_front_matter_that_cannot_be_read_is_not_lost_by_writing(tmp_path: Path) -> None:

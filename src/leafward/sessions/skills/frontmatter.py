@@ -14,6 +14,10 @@ MAX_FRONT_MATTER = 16 * 1024
 _OPENED = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSED = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 _BLANK = re.compile(r"\r?\n")
+_LINES = re.compile(r"^(?=\S)", re.MULTILINE)
+"""Between the fields: before each line that is not indented."""
+_TEXT = re.compile(r"""([A-Za-z_][\w-]*):[ \t]+([^\s"'\[{|>&*!#].*)""", re.DOTALL)
+"""A field and its text, which begins with no character that gives a value another meaning in YAML."""
 _MAP, _STRING, _NULL = (f"tag:yaml.org,2002:{name}" for name in ("map", "str", "null"))
 
 
@@ -87,16 +91,43 @@ def _compose(fields: str, file: str) -> Any:
     # Nodes, not values: a document that was made to grow when its merges and dates are worked out never does.
     yaml = yaml_module()
     try:
-        node = yaml.compose(fields, Loader=yaml.SafeLoader)
+        node = _node(fields)
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 2}" if mark is not None else ""
-        raise ContextError(f"{file} has front matter that is not YAML{where}") from error
+        try:
+            node = _node(_with_quotes(fields))
+        except (yaml.YAMLError, RecursionError):
+            mark = getattr(error, "problem_mark", None)
+            where = f" at line {mark.line + 2}" if mark is not None else ""
+            raise ContextError(f"{file} has front matter that is not YAML{where}") from error
     if node is None:
         return yaml.MappingNode(_MAP, [])
     if not isinstance(node, yaml.MappingNode):
         raise ContextError(f"{file} has front matter that is not a list of fields such as `description: …`")
     return node
+
+
+def _node(text: str) -> Any:
+    yaml = yaml_module()
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def _with_quotes(fields: str) -> str:
+    """Put quotes around texts that are not YAML without them, such as `description: Use when: the user asks`."""
+    return "".join(map(_quoted, _LINES.split(fields)))
+
+
+def _quoted(field: str) -> str:
+    found = _TEXT.fullmatch(field)
+    if found is None:
+        return field
+    try:
+        _node(field)
+    except yaml_module().YAMLError:
+        name, text = found.groups()
+        # As YAML does with a text of several lines.
+        line = " ".join(text.split()).replace("'", "''")
+        return f"{name}: '{line}'\n"
+    return field
 
 
 def _description(fields: Any, file: str) -> str | None:
