@@ -6,7 +6,7 @@ import sys
 from openai import AsyncOpenAI
 
 from leafward import Session, open_store, tool_result, user
-from leafward.formats import from_openai_chat, to_openai_chat
+from leafward.formats import to_openai_chat
 
 
 async def ask(client: AsyncOpenAI, session: Session, question: str) -> str | None:
@@ -17,7 +17,7 @@ async def ask(client: AsyncOpenAI, session: Session, question: str) -> str | Non
         messages = [prompt, *to_openai_chat(await session.get_history())]
         reply = await client.chat.completions.create(model="gpt-4.1", messages=messages, tools=tools.to_openai())
         said = reply.choices[0].message
-        await session.append_messages(from_openai_chat([said]))
+        await session.append_message(said)
         if not said.tool_calls:
             return said.content
         for call in said.tool_calls:
