@@ -62,5 +62,6 @@ async def main(session_id: str, question: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     asyncio.run(main(*sys.argv[1:]))

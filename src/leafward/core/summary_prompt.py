@@ -158,10 +158,9 @@ def _without_middle(text: str, most: int, count: Callable[[str], int]) -> str:
         return text
 
     def kept(characters: int) -> str:
-        half, left_out = characters // 2, len(text) - characters
-        return (
-            f"{text[: characters - half]}\n… ({left_out:,} characters are left out here) …\n{text[len(text) - half :]}"
-        )
+        half = characters // 2
+        start, end = text[: characters - half], text[len(text) - half :]
+        return f"{start}\n… ({len(text) - characters:,} characters are left out here) …\n{end}"
 
     return kept(max(0, bisect_right(range(len(text)), most, key=lambda size: count(kept(size))) - 1))
 
