@@ -16,8 +16,7 @@ from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.conversation import Conversation, known_id, optional_id
 from leafward.sessions.setup import CompactFunction, Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.unloading import reclaim_unloaded, shown_anywhere
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Appended, MessageStore, Store
-from leafward.stores.leases import DEFAULT_TTL
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, DEFAULT_TTL, Appended, MessageStore, Store
 
 if TYPE_CHECKING:
     from leafward.core.overlays import Compaction
