@@ -15,8 +15,7 @@ from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.conversation import Conversation, known_id, optional_id, shown_anywhere
 from leafward.sessions.session_parts import SessionParts
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
-from leafward.stores.contracts import MessageStore, Store
-from leafward.stores.leases import DEFAULT_TTL
+from leafward.stores.contracts import DEFAULT_TTL, MessageStore, Store
 
 if TYPE_CHECKING:
     from leafward.core.compaction import CompactFunction

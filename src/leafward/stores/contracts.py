@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from leafward.stores.states.store import StateStore
 
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+DEFAULT_TTL = 30.0
+"""Seconds after which a holder of a lease that died is followed."""
 
 Durability = Literal["none", "process", "power"]
 """What a finished write survives: nothing, the end of the process, or a power cut."""

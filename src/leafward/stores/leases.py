@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from leafward.core.errors import ConfigurationError, LeafwardError, LeaseBusy, OutcomeUnknown, StoreError
 from leafward.core.ids import Scope, check_id, new_id
+from leafward.stores.contracts import DEFAULT_TTL
 
 T = TypeVar("T")
 
-DEFAULT_TTL = 30.0
 TICKET_TTL = 10.0
 """Seconds after which a waiter that no longer asks has lost its turn, or sooner if its lease would not last as long."""
 LONGEST_TTL = 366 * 86_400.0

@@ -149,6 +149,7 @@ class LoadedSkills:
             assert TEXT not in view
             assert NOTICE in view
         assert shown(await session.get_raw_history()) == shown(turn)
+        assert shown(await session.get_raw_history(limit=len(turn))) == shown(turn)
         assert await session.estimate_tokens() < 200
 
     @pytest.mark.parametrize("shape", SHAPES)
