@@ -5,7 +5,6 @@ This is the one place that pairs them. Conversion, compaction, windows, transcri
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -233,6 +232,9 @@ def answered_id(part: Part) -> str | None:
 
 def made_id(prefix: str, *facts: object) -> str:
     """Return an id that is the same whenever the facts are."""
+    # Loaded when it is first needed: nearly all calls have an id.
+    import hashlib
+
     digest = hashlib.blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=12)
     return f"{prefix}_{digest.hexdigest()}"
 

@@ -8,15 +8,13 @@ from typing import Any, Protocol, Self, cast
 
 from leafward.core.ids import check_id, new_id
 from leafward.core.json import Plain, encode
-from leafward.core.json_fields import json_object
-from leafward.core.openai_messages import is_openai_message, read_openai_messages
 from leafward.core.parts import Part
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
-from leafward.core.tool_output import output_blocks
 
 MENDED_MARK = "leafward_surrogates_replaced"
 """The metadata key that says a lone surrogate in this message became U+FFFD."""
 
+_ONLY_OPENAI = frozenset({"tool_calls", "tool_call_id", "function_call", "refusal"})
 _ENVELOPE = frozenset({"id", "role", "createdAt"})
 _ENVELOPE_SIZE = len('"id":"","role":"","createdAt":"2026-11-15T12:00:00.000000Z",')
 
@@ -185,7 +183,7 @@ class Message:
         """
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a message's dict is needed, not {type(data).__name__}")
-        if is_openai_message(data):
+        if _is_openai(data):
             data = _from_openai(data)
         _check_shape(data)
         rest = {key: value for key, value in data.items() if key not in ("id", "role", "parts", "createdAt")}
@@ -247,6 +245,9 @@ class Message:
         Raises:
             ValueError: JSON cannot hold the output.
         """
+        # Loaded when it is first needed, as is what reads the messages of others: importing leafward stays fast.
+        from leafward.core.tool_output import output_blocks
+
         part = {"type": "tool_result", "id": call_id, "name": name, "output": output_blocks(output), "state": state}
         return cls("tool", [part], **fields)
 
@@ -269,12 +270,23 @@ def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
 
 def _dumped(value: Dumpable) -> dict[str, Any]:
     data = value.model_dump()
+    if not _is_openai(data):
+        return data
+    from leafward.core.json_fields import json_object
+
     # OpenAI's objects fill in every field they know; sent back to the API, only what it had set is accepted.
-    return json_object(value, "the message") if is_openai_message(data) else data
+    return json_object(value, "the message")
+
+
+def _is_openai(data: Mapping[str, Any]) -> bool:
+    """Tell an OpenAI chat message whose calls or results stand in keys that only OpenAI has."""
+    return "parts" not in data and not _ONLY_OPENAI.isdisjoint(data)
 
 
 def _from_openai(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return an OpenAI chat message in the wire shape; what only we put beside it stays beside it."""
+    from leafward.core.openai_messages import read_openai_messages
+
     ours = {key: data[key] for key in ("id", "createdAt", "metadata") if data.get(key) is not None}
     theirs = {key: value for key, value in data.items() if key not in ours}
     try:

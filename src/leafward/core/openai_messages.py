@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from leafward.core.json import try_parse
@@ -14,13 +14,6 @@ NAME = "openai.chat"
 REASONING = ("reasoning_content", "reasoning")
 
 _READ = frozenset({"role", "content", "name", "refusal", "tool_calls", "function_call", *REASONING})
-_ONLY_OPENAI = frozenset({"tool_calls", "tool_call_id", "function_call", "refusal"})
-"""Keys that tell OpenAI's messages from others that have a role and a content."""
-
-
-def is_openai_message(data: Mapping[str, Any]) -> bool:
-    """Tell an OpenAI chat message whose calls or results stand in keys of its own."""
-    return "parts" not in data and not _ONLY_OPENAI.isdisjoint(data)
 
 
 def read_openai_messages(payload: Sequence[Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -90,4 +89,7 @@ def _harmless_line(line: str) -> str:
 
 def _is_unseen(character: str) -> bool:
     """Tell spaces, controls, marks and other characters that do not make a line look different."""
+    # Loaded when it is first needed: hardly any block draws such lines.
+    import unicodedata
+
     return unicodedata.category(character)[0] in "CMZ" or character in _BLANK_LETTERS

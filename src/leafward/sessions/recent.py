@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leafward.core.calls import called_ids, missing_calls
 from leafward.core.ids import Scope
 from leafward.core.message import Message, wire_size
 from leafward.stores.contracts import MessageStore, PathPage
@@ -59,6 +58,9 @@ class Window:
 
     def offer(self, message: Message, tokens: int, size: int) -> bool:
         """Look at the next older message; False when no older one can belong to the window."""
+        # Loaded when a window is first read: most processes that write never do.
+        from leafward.core.calls import called_ids, missing_calls
+
         self._tokens += tokens
         self._bytes += wire_size(message.id, message.role, size)
         if self._open and self._seen:

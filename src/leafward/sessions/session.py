@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.message import Message
-from leafward.core.skills import find_loads
 from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.conversation import Conversation, known_id, optional_id, shown_anywhere
@@ -315,6 +314,8 @@ class Session(Conversation, Configurable):
         entries = self._entries("keep which skills are loaded")
         if refusal(label) is not None or (label, key) not in await entries.skills(self._scope):
             return False
+        from leafward.core.skill_texts import find_loads
+
         found = find_loads(await shown_anywhere(self), label, key, self._ready().count)
         return await entries.unload_skill(self._scope, label, key, found)
 
