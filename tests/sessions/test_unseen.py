@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leafward import ContextError, Session, StorageFull, open_store, user
+from leafward import ContextError, Session, StorageFull, assistant, open_store, tool_result, user
 from leafward.core.errors import LeaseLost
 from leafward.sessions.shown import MOST
 from leafward.sessions.toolset import ANSWER_CHARACTERS
@@ -250,3 +250,70 @@ async def test_what_could_not_be_noted_is_shown_again(store: Store, watched: Wat
     watched.failure = None
     assert was_shown(await replace(chat(store, "s"), "new"), "written")
     assert (await replace(chat(store, "s"), "new")).startswith("Written")
+
+
+CALLS: list[dict[str, Any]] = [
+    {"type": "tool_use", "id": f"c{number}", "name": "set_context", "input": {"label": "memory", "content": words}}
+    for number, words in enumerate(("Allergic to peanuts.", "Allergic to peanuts. Lives in Ghent."))
+]
+
+
+async def content(session: Session) -> str:
+    block = await session.get_context_block("memory")
+    assert block is not None
+    return block.content
+
+
+async def test_a_refusal_is_not_seen_by_the_other_calls_of_the_same_reply(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    await tuesday.append_messages([user("I moved."), assistant(CALLS)])
+
+    answers: list[str] = []
+    for call in CALLS:
+        answers.append(await (await tuesday.tools()).call("set_context", call["input"]))
+        await tuesday.append_message(tool_result(call["id"], answers[-1]))
+
+    assert [answer.startswith("Error:") for answer in answers] == [True, True]
+    assert await content(monday) == "Takes coffee black."
+
+
+async def test_a_refusal_is_seen_when_the_model_replies_again(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    await tuesday.append_message(assistant(CALLS[:1]))
+    answer = await (await tuesday.tools()).call("set_context", CALLS[0]["input"])
+    await tuesday.append_message(tool_result("c0", answer))
+
+    merged = {"label": "memory", "content": "Takes coffee black. Allergic to peanuts."}
+    await tuesday.append_message(assistant([{**CALLS[1], "input": merged}]))
+
+    assert (await (await chat(store, "tuesday").tools()).call("set_context", merged)).startswith("Written")
+
+
+async def test_a_refusal_on_another_branch_was_not_seen_on_this_one(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    question = await tuesday.append_message(user("I moved."))
+    await tuesday.append_message(assistant(CALLS[:1]))
+    answer = await (await tuesday.tools()).call("set_context", CALLS[0]["input"])
+    await tuesday.append_messages([tool_result("c0", answer), assistant("I noted it.")])
+
+    await tuesday.append_message(assistant([CALLS[1]]), parent_id=question.id)
+
+    assert (await (await tuesday.tools()).call("set_context", CALLS[1]["input"])).startswith("Error:")
+
+
+async def test_a_refusal_that_was_lost_in_a_crash_was_not_seen(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    await tuesday.append_message(assistant(CALLS[:1]))
+    await (await tuesday.tools()).call("set_context", CALLS[0]["input"])
+
+    again = await (await chat(store, "tuesday").tools()).call("set_context", CALLS[0]["input"])
+
+    assert again.startswith("Error:")

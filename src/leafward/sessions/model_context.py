@@ -6,19 +6,26 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from leafward.core.calls import Call, pair
 from leafward.core.errors import BlockNotFound, ContextError
 from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.transcript import shortened
 from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, Check, as_text, joined
 from leafward.sessions.providers import StoredSearchProvider, write_entries
+from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import Block
 from leafward.sessions.shown import Shown
 from leafward.sessions.toolset import ANSWER_CHARACTERS
 from leafward.stores.entries import BLOCK
 
+RECENT = 200
+"""How many messages back an answer is looked for; one further back is shown again."""
 
-class SkillHolder(Protocol):
-    """What is needed of a session: it keeps which skills are loaded."""
+
+class SessionLike(Protocol):
+    """What is needed of a session: its newest messages, and which skills are loaded."""
+
+    async def get_recent_history(self, *, max_messages: int | None = None) -> RecentHistory: ...
 
     async def load_skill(self, label: str, key: str) -> str: ...
     async def unload_skill(self, label: str, key: str) -> bool: ...
@@ -37,7 +44,7 @@ class NotShown(ContextError):
 class ModelContext:
     """The blocks of a session as its model uses them."""
 
-    def __init__(self, session: SkillHolder, blocks: Blocks, shown: Shown) -> None:
+    def __init__(self, session: SessionLike, blocks: Blocks, shown: Shown) -> None:
         self._session = session
         self._blocks = blocks
         self._shown = shown
@@ -140,7 +147,7 @@ class ModelContext:
         """
         text = await self._session.load_skill(block.config.label, key)
         if block.source.writable or block.source.has(DELETE.method):
-            await self._shown.add({block.config.label: {key: text}})
+            await self._shown.add({block.config.label: {key: text}}, await self._open_reply())
         return text
 
     async def unload(self, block: Block, key: str) -> bool:
@@ -163,7 +170,7 @@ class ModelContext:
             if len(write_entries(whole)) > ANSWER_CHARACTERS:
                 del whole[key]
                 break
-        await self._shown.add({block.config.label: whole})
+        await self._shown.add({block.config.label: whole}, await self._open_reply())
         return _fitting(write_entries(found))
 
     async def list_entries(self, block: Block) -> list[ContextEntry]:
@@ -171,8 +178,26 @@ class ModelContext:
         return await self._blocks.list_entries(block)
 
     async def _knows(self, label: str, key: str) -> Callable[[str | None], bool]:
-        digests = await self._shown.digests(label)
+        sightings = await self._shown.sightings(label)
+        seen = await self._answered_replies() if any(one.reply_id for one in sightings) else set[str]()
+        digests = {one.digest for one in sightings if one.reply_id is None or one.reply_id in seen}
         return lambda old: not old or self._shown.digest(old, key) in digests
+
+    async def _answered_replies(self) -> set[str]:
+        """Return the replies of the model, on this branch, after which it has replied again."""
+        messages = (await self._session.get_recent_history(max_messages=RECENT)).messages
+        replies = [message.id for message in messages if message.role == "assistant"]
+        return set(replies[:-1])
+
+    async def _open_reply(self) -> str | None:
+        """Return the reply whose calls are being answered: the model sees no answer before it replies again."""
+        messages = (await self._session.get_recent_history(max_messages=RECENT)).messages
+        pairs = pair(messages)
+        for row in range(len(messages) - 1, -1, -1):
+            if messages[row].role == "assistant":
+                waits = any(isinstance(item, Call) and pairs.is_waiting(item) for item in pairs.items[row])
+                return messages[row].id if waits else None
+        return None
 
     async def _check(self, label: str, key: str, text: str | None = None) -> Check:
         """Return what raises `NotShown` when other text than the model knows would be lost."""
@@ -190,7 +215,7 @@ class ModelContext:
         try:
             yield
         except NotShown as unseen:
-            await self._shown.add({label: {unseen.key: unseen.content}})
+            await self._shown.add({label: {unseen.key: unseen.content}}, await self._open_reply())
             raise
 
 

@@ -23,14 +23,25 @@ from leafward.stores.entries import BLOCK, NAMES, SHOWN, EntryIndex, Shelf
 MOST = 50
 """How many entries of a block count as shown; of more, the ones shown first no longer do."""
 
-_decode = Decoder(dict[str, list[str]]).decode
+
+class Sighting(NamedTuple):
+    """A text that was shown: its digest, and the reply whose call was answered with it.
+
+    A model has seen an answer when it replies the next time; a text in its prompt has no such reply.
+    """
+
+    digest: str
+    reply_id: str | None = None
 
 
 class _News(NamedTuple):
-    """Digests to be added to those of a block, and how many of them are kept."""
+    """Sightings to be added to those of a block, and how many of them are kept."""
 
-    digests: list[str]
+    sightings: list[Sighting]
     most: int
+
+
+_decode = Decoder(dict[str, list[Sighting]]).decode
 
 
 class Shown:
@@ -42,9 +53,9 @@ class Shown:
         self._entries = entries
         self._in_handle: str | None = None
 
-    async def digests(self, label: str) -> frozenset[str]:
-        """Return the digests of what was shown of a block."""
-        return frozenset(_read(await self._get()).get(label, ()))
+    async def sightings(self, label: str) -> list[Sighting]:
+        """Return what was shown of a block."""
+        return _read(await self._get()).get(label, [])
 
     def digest(self, text: str, key: str = BLOCK) -> str:
         """Return the digest of a text in this session: a fork copies digests, and was shown nothing yet."""
@@ -52,14 +63,19 @@ class Shown:
         salted = f"{self._session_id}\0{key}\0{text.strip()}"
         return hashlib.sha256(salted.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    async def add(self, texts: Mapping[str, Mapping[str, str]]) -> None:
+    async def add(self, texts: Mapping[str, Mapping[str, str]], reply_id: str | None = None) -> None:
         """Count texts, given by label and key, as shown; writes nothing when they count already.
+
+        With `reply_id` they are answers to that reply of the model.
 
         What cannot be stored does not count: the read or write that this follows did not fail, and the next
         refusal shows the text again.
         """
         news = {
-            label: _News([self.digest(text, key) for key, text in shown.items()], 1 if BLOCK in shown else MOST)
+            label: _News(
+                [Sighting(self.digest(text, key), reply_id) for key, text in shown.items()],
+                1 if BLOCK in shown else MOST,
+            )
             for label, shown in texts.items()
             if shown
         }
@@ -70,7 +86,7 @@ class Shown:
             return
         with suppress(StoreError, LeaseLost):
             known = _read(await self._get())
-            if any(not set(one.digests) <= set(known.get(label, ())) for label, one in news.items()):
+            if any(not set(one.sightings) <= set(known.get(label, ())) for label, one in news.items()):
                 await self._entries.edit(self._shelf, SHOWN, lambda old: _with(old, news))
 
     async def clear(self) -> None:
@@ -88,13 +104,14 @@ class Shown:
 
 def _with(old: str | None, news: Mapping[str, _News]) -> str:
     kept = _read(old)
-    for label, (digests, most) in news.items():
-        former = [one for one in kept.get(label, ()) if one not in digests]
-        kept[label] = [*former, *digests][-most:]
-    return encode_text(kept)
+    for label, (sightings, most) in news.items():
+        digests = {one.digest for one in sightings}
+        former = [one for one in kept.get(label, ()) if one.digest not in digests]
+        kept[label] = [*former, *sightings][-most:]
+    return encode_text({label: [list(filter(None, one)) for one in sightings] for label, sightings in kept.items()})
 
 
-def _read(text: str | None) -> dict[str, list[str]]:
+def _read(text: str | None) -> dict[str, list[Sighting]]:
     try:
         return {} if text is None else _decode(text)
     except DecodeError:
