@@ -239,7 +239,7 @@ async def test_a_manual_compaction_is_held_to_the_same_rules(store: Store) -> No
     session = Session(store, on_compaction=covering("1", "1", "longer than that"))
     await session.append_messages(said(3))
 
-    with pytest.raises(CompactionFailed, match="takes 8 tokens, the 1 messages it replaces take 6"):
+    with pytest.raises(CompactionFailed, match="takes 8 tokens, the message it replaces takes 6"):
         await session.compact()
 
     assert await session.get_compactions() == []

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from leafward.core.compaction import (
     CompactionContext,
     CompactionResult,
-    check_summary,
     covered_range,
     explain_weight,
     read_result,
+    refuse_summary,
 )
 from leafward.core.errors import CompactionFailed, ConfigurationError, MessageNotFound
 from leafward.core.ids import Scope, new_id
@@ -264,16 +264,10 @@ class Compactor:
         Raises:
             CompactionFailed: it is blank, or longer than the messages it is to replace.
         """
-        try:
-            check_summary(summary)
-        except ValueError:
-            raise CompactionFailed(self._scope.session_id, "the summary is blank") from None
         overlay = new_overlay(summary, covered[0].id, covered[-1].id, count=self.count, largest=self._largest)
-        if overlay.tokens > tokens:
-            raise CompactionFailed(
-                self._scope.session_id,
-                f"the summary takes {overlay.tokens:,} tokens, the {len(covered)} messages it replaces take {tokens:,}",
-            )
+        reason = refuse_summary(overlay.summary, overlay.tokens, messages=len(covered), replaced=tokens)
+        if reason is not None:
+            raise CompactionFailed(self._scope.session_id, reason)
         return overlay
 
     def _context(self, attempt: _Attempt, prompt_tokens: int) -> CompactionContext:
