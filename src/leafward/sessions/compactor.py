@@ -229,11 +229,11 @@ class Compactor:
         result = await self._ask(self._context(attempt, prompt_tokens), attempt.view)
         if result is not None:
             await self._apply(attempt, result)
-        else:
+        elif not attempt.shortened:
             attempt.reason = "the compaction function found nothing to summarise"
         if attempt.shortened:
             results = "1 tool result was" if attempt.shortened == 1 else f"{attempt.shortened} tool results were"
-            attempt.reason = f"{results} shortened; {attempt.reason}"
+            attempt.reason = "; ".join(filter(None, (f"{results} shortened", attempt.reason)))
         return attempt
 
     async def _apply(self, attempt: _Attempt, result: CompactionResult) -> None:
