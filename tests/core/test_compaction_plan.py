@@ -72,7 +72,7 @@ def test_the_prompt_takes_its_share_of_the_threshold() -> None:
     assert 400 < sum(map(count_tokens, kept)) <= 500
 
 
-def test_the_head_has_a_budget_of_its_own() -> None:
+def test_the_head_has_a_token_budget() -> None:
     assert planned(said(50), None, Limits(head_token_budget=250, tail_token_budget=100)).turns[0].id == "m2"
     assert planned(said(50), None, Limits(head_token_budget=0, tail_token_budget=100)).turns[0].id == "m0"
     assert planned(said(50), 800).turns[0].id == "m2"

@@ -29,7 +29,7 @@ class RandomAgent:
             "answer": self._answer,
             "answer at length": self._answer_at_length,
             "answer as Anthropic does": self._answer_as_anthropic_does,
-            "answer nobody": self._answer_nobody,
+            "answer no call": self._answer_no_call,
             "use a UI tool": self._use_a_ui_tool,
             "ask a UI tool": self._ask_a_ui_tool,
             "turn": self._turn,
@@ -88,7 +88,7 @@ class RandomAgent:
         parts = [{"type": "tool_result", "tool_use_id": part["id"], "content": content} for part in self._calls(number)]
         await self._append(Message("user", parts, id=self._id()))
 
-    async def _answer_nobody(self, number: int) -> None:
+    async def _answer_no_call(self, number: int) -> None:
         await self._append(tool_result(f"gone {number}", "seen", name="look", id=self._id()))
 
     async def _use_a_ui_tool(self, number: int) -> None:

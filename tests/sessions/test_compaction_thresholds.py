@@ -124,7 +124,7 @@ async def test_a_first_compaction_of_a_huge_history_takes_several_calls(
     assert [n for n in range(400) if f"<{n}>" not in shown] == []
 
 
-async def test_a_tokenizer_of_ones_own_decides_for_trigger_and_cut(
+async def test_a_custom_tokenizer_decides_for_trigger_and_cut(
     store: Store, model: Model, errors: list[Exception]
 ) -> None:
     def count(message: Message) -> int:
@@ -239,7 +239,7 @@ async def test_a_manual_compaction_is_held_to_the_same_rules(store: Store) -> No
     session = Session(store, on_compaction=covering("1", "1", "longer than that"))
     await session.append_messages(said(3))
 
-    with pytest.raises(CompactionFailed, match="takes 8 tokens, the 1 messages it replaces take 6"):
+    with pytest.raises(CompactionFailed, match="takes 8 tokens, the message it replaces takes 6"):
         await session.compact()
 
     assert await session.get_compactions() == []
@@ -269,7 +269,7 @@ async def test_a_threshold_with_no_room_is_refused_at_first_use(store: Store, mo
     for one in (session, managed):
         with pytest.raises(ConfigurationError, match="at least 50 tokens"):
             await one.append_message(user("hi"))
-    # A function of one's own may know better.
+    # A custom function may know better.
     await Session(store, on_compaction=lambda messages: None, compact_after=49).append_message(user("hi"))
 
 

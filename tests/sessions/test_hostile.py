@@ -208,20 +208,20 @@ async def test_a_threshold_that_no_compaction_reaches_does_not_ask_at_every_appe
         asked.append(prompt)
         return "a summary"
 
-    told: list[Exception] = []
+    errors: list[Exception] = []
     session = Session(
         store,
         context=[{"label": "soul", "provider": "word " * 1000}],
         on_compaction=create_compact_function(summarize=summarize),
         compact_after=1000,
-        on_compaction_error=told.append,
+        on_compaction_error=errors.append,
     )
     for n in range(120):
         await session.append_message(user(f"{n} " + "word " * 30))
 
-    assert 0 < len(told) <= 12
+    assert 0 < len(errors) <= 12
     assert 0 < len(asked) <= 24
-    assert all("system prompt alone takes 1,3" in str(error) for error in told)
+    assert all("system prompt alone takes 1,3" in str(error) for error in errors)
 
 
 async def test_failed_compactions_do_not_keep_the_histories_they_saw(store: Store) -> None:

@@ -21,7 +21,6 @@ from leafward import (
     StoredSearchProvider,
     StoreError,
     assistant,
-    create_compact_function,
     open_store,
     user,
 )
@@ -30,6 +29,7 @@ from leafward.stores.sql import schema
 from leafward.stores.sqlite import SqliteStore
 from leafward.stores.sqlite.connection import Database
 from leafward.stores.sqlite.setup import migrate
+from leafward.testing.summarising import all_but_the_last
 from tests.stores.sqlite_store import rows
 
 
@@ -90,14 +90,11 @@ class TestMigration:
 
     async def test_compaction_begins_with_the_first_message_added_to_an_old_file(self, tmp_path: Path) -> None:
         async with open_store(old_file(tmp_path, 1)) as store:
-            compact = create_compact_function(
-                summarize=lambda prompt: "in short", protect_head=0, tail_token_budget=6, min_tail_messages=1
-            )
-            session = Session(store, "chat-1", user_id="alice", on_compaction=compact, compact_after=19)
+            session = Session(store, "chat-1", user_id="alice", on_compaction=all_but_the_last, compact_after=19)
 
             await session.append_message(user("Hello", id="m4"))
 
-            assert [message.text for message in await session.get_history()] == ["in short", "Hello"]
+            assert [message.text for message in await session.get_history()] == ["so far", "Hello"]
 
     async def test_a_file_of_the_second_schema_opens(self, tmp_path: Path) -> None:
         async with open_store(old_file(tmp_path, 2)) as store:

@@ -52,9 +52,23 @@ def check_summary(summary: object) -> str:
     Raises:
         ValueError: it is not a text, or a blank one.
     """
-    if not isinstance(summary, str) or not summary.strip():
+    if not isinstance(summary, str) or _is_blank(summary):
         raise ValueError("a summary is a text that is not blank")
     return summary
+
+
+def _is_blank(summary: str) -> bool:
+    return not summary.strip()
+
+
+def refuse_summary(summary: str, tokens: int, *, messages: int, replaced: int) -> str | None:
+    """Say why a summary of so many tokens cannot take the place of some messages; `None` when it can."""
+    if _is_blank(summary):
+        return "the summary is blank"
+    if tokens > replaced:
+        those = "the message it replaces takes" if messages == 1 else f"the {messages} messages it replaces take"
+        return f"the summary takes {tokens:,} tokens, {those} {replaced:,}"
+    return None
 
 
 def read_result(given: object) -> CompactionResult | None:

@@ -71,7 +71,7 @@ class CompactionState:
         self.failures = self.appends_to_skip = 0
 
 
-# Where each append has a handle of its own, this remembers that the last one failed.
+# Where each append makes a new handle, this remembers that the last attempt failed.
 _backing_off: deque[CompactionState] = deque(maxlen=1024)
 
 _states: weakref.WeakKeyDictionary[object, weakref.WeakValueDictionary[Scope, CompactionState]] = (

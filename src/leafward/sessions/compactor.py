@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from leafward.core.compaction import (
     CompactionContext,
     CompactionResult,
-    check_summary,
     covered_range,
     explain_weight,
     read_result,
+    refuse_summary,
 )
 from leafward.core.errors import CompactionFailed, ConfigurationError, MessageNotFound
 from leafward.core.ids import Scope, new_id
@@ -105,9 +105,11 @@ class Compactor:
             )
         if self._state in _asking.get():
             raise ConfigurationError("a compaction function cannot compact the session that it is asked to summarise")
+        # Asked before: what it reports may call back, and would wait for this compaction.
+        prompt_tokens = await self._known_prompt()
         async with self._state.alone():
             try:
-                attempt = await self._run(leaf_id, await self._known_prompt())
+                attempt = await self._run(leaf_id, prompt_tokens)
             except Exception as error:
                 self._record("it failed", automatic=False, error=error)
                 raise
@@ -220,11 +222,11 @@ class Compactor:
         result = await self._ask(self._context(attempt, prompt_tokens), attempt.view)
         if result is not None:
             await self._apply(attempt, result)
-        else:
+        elif not attempt.shortened:
             attempt.reason = "the compaction function found nothing to summarise"
         if attempt.shortened:
             results = "1 tool result was" if attempt.shortened == 1 else f"{attempt.shortened} tool results were"
-            attempt.reason = f"{results} shortened; {attempt.reason}"
+            attempt.reason = "; ".join(filter(None, (f"{results} shortened", attempt.reason)))
         return attempt
 
     async def _apply(self, attempt: _Attempt, result: CompactionResult) -> None:
@@ -255,16 +257,10 @@ class Compactor:
         Raises:
             CompactionFailed: it is blank, or longer than the messages it is to replace.
         """
-        try:
-            check_summary(summary)
-        except ValueError:
-            raise CompactionFailed(self._scope.session_id, "the summary is blank") from None
         overlay = new_overlay(summary, covered[0].id, covered[-1].id, count=self._count, largest=self._largest)
-        if overlay.tokens > tokens:
-            raise CompactionFailed(
-                self._scope.session_id,
-                f"the summary takes {overlay.tokens:,} tokens, the {len(covered)} messages it replaces take {tokens:,}",
-            )
+        reason = refuse_summary(overlay.summary, overlay.tokens, messages=len(covered), replaced=tokens)
+        if reason is not None:
+            raise CompactionFailed(self._scope.session_id, reason)
         return overlay
 
     def _context(self, attempt: _Attempt, prompt_tokens: int) -> CompactionContext:
