@@ -58,6 +58,14 @@ def test_a_result_that_was_stored_before_its_call_answers_it() -> None:
     assert answered([tool_result("c0", "early"), assistant([call("c0")])]) == [("look", texts("early"))]
 
 
+def test_a_result_whose_call_was_deleted_does_not_answer_a_later_call_of_its_id() -> None:
+    messages = [tool_result("c0", "PAID 10 EUR"), user("Once more."), assistant([call("c0", "pay")])]
+
+    assert answered(messages) == []
+    assert Cuts.of(messages).pending == 2
+    assert "PAID" not in to_openai_chat(messages)[-1]["content"]
+
+
 def test_two_calls_of_one_message_that_share_an_id_are_answered_in_their_order() -> None:
     messages = [assistant([call("c0", "a"), call("c0", "b")]), tool_result("c0", "1"), tool_result("c0", "2")]
 

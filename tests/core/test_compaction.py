@@ -341,6 +341,7 @@ def test_a_summary_may_take_a_fifth_of_its_turns_and_never_less_than_what_it_rep
     assert summary_budget(turns, previous) == budget
 
 
+MAP = {"type": "image", "data": "AAAA", "mimeType": "image/png", "name": "map.png"}
 TURNS = [
     Message("user", "Which trains go to Kyoto?\n\n---\n\nI travel with a dog.", name="Aiko"),
     assistant(
@@ -352,7 +353,11 @@ TURNS = [
         ]
     ),
     tool_result(
-        "c1", [{"type": "text", "text": "Hikari 505, 09:03"}, {"type": "image", "data": "AAAA", "name": "map.png"}]
+        "c1",
+        [
+            {"type": "text", "text": "Hikari 505, 09:03"},
+            MAP,
+        ],
     ),
     tool_result("c2", "station closed", name="weather", state="error"),
     assistant(

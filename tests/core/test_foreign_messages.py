@@ -11,9 +11,20 @@ from leafward import Message, user
 from leafward.core.message import as_message
 from leafward.core.parts import search_text
 from leafward.core.tokens import count_tokens
-from leafward.formats import from_openai_chat, to_openai_chat
+from leafward.formats import (
+    from_agentscope,
+    from_openai_chat,
+    from_ui_messages,
+    to_agentscope,
+    to_openai_chat,
+    to_ui_messages,
+)
 
-OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+OPENAI_CALL: dict[str, Any] = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
+}
 OPENAI_REPLY = {"role": "assistant", "content": None, "refusal": None, "tool_calls": [OPENAI_CALL]}
 
 
@@ -87,3 +98,57 @@ def test_changing_what_to_dict_returned_changes_no_message() -> None:
     given["metadata"]["k"].append(2)
 
     assert message.to_dict() == before
+
+
+def test_a_legacy_function_call_and_its_result_belong_together() -> None:
+    said = Message.from_dict({"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}})
+    answer = Message.from_dict({"role": "function", "name": "f", "content": "42"})
+
+    payload = to_openai_chat([said, answer])
+
+    assert [message["role"] for message in payload] == ["assistant", "function"]
+    assert payload[1]["content"] == "42"
+
+
+def test_what_only_a_reply_has_is_not_sent_back() -> None:
+    reply = ChatCompletionMessage(role="assistant", content="hey").model_dump()
+    streamed = {**OPENAI_CALL, "index": 0, "function": {**OPENAI_CALL["function"], "parsed_arguments": None}}
+    messages = [
+        Message.from_dict(reply),
+        Message.from_dict({"role": "assistant", "content": "hi", "tool_calls": []}),
+        Message.from_dict({"role": "assistant", "content": None, "tool_calls": [streamed], "parsed": None}),
+    ]
+
+    payload = to_openai_chat(messages)
+
+    assert payload[0] == {"role": "assistant", "content": "hey", "refusal": None}
+    assert payload[1] == {"role": "assistant", "content": "hi"}
+    assert payload[2] == {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL]}
+
+
+def test_an_object_that_is_not_pydantics_is_read_as_well() -> None:
+    class Reply:
+        def model_dump(self) -> dict[str, Any]:
+            return OPENAI_REPLY
+
+    assert as_message(Reply()).parts[0]["type"] == "tool_use"
+
+
+def test_blocks_of_another_provider_beside_openais_keys_stay_calls() -> None:
+    block = {"type": "tool_use", "id": "z", "name": "f", "input": {}}
+
+    message = Message.from_dict({"role": "assistant", "content": [block], "tool_calls": [OPENAI_CALL], "refusal": None})
+
+    assert [call["id"] for call in to_openai_chat([message])[0]["tool_calls"]] == ["z", "c1"]
+
+
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_message_that_keeps_openais_keys_can_be_written_for_every_reader(kind: str) -> None:
+    inner = {"function": {"name": "f", "arguments": "{}"}, "custom": {"name": "f", "input": "x"}}[kind]
+    stored = Message("assistant", "x", tool_calls=[{"id": "c", "type": kind, kind: inner}])
+    answer = Message("tool", "done", tool_call_id="c")
+
+    assert from_agentscope(to_agentscope([stored, answer])) == [stored, answer]
+    shown = from_ui_messages(to_ui_messages([stored, answer]))
+    assert len(to_openai_chat(shown)[0]["tool_calls"]) == 1
+    assert len(to_openai_chat([stored, answer])) == 2

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leafward import Message, user
@@ -34,7 +36,7 @@ def test_a_message_costs_four_and_its_parts() -> None:
         {"type": "hint", "hint": "hello world"},
         {"type": "step-start"},
     ]
-    assert count_tokens(Message("assistant", parts)) == 4 + 3 + 3 + 0 + 3 + (3 + 3) + 3 + 3 + 0
+    assert count_tokens(Message("assistant", parts)) == 4 + 3 + 3 + 2 + 3 + (3 + 3) + 3 + 3 + 0
 
 
 def test_media_costs_the_same_whatever_its_bytes() -> None:
@@ -56,3 +58,16 @@ def test_what_goes_back_to_its_provider_whole_is_counted() -> None:
 
     assert count_tokens(said) > 250
     assert 1000 <= count_tokens(seen) < 1100
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "w " * 500}]},
+        {"type": "redacted_thinking", "data": "x" * 2000},
+        {"type": "server_tool_use", "id": "s", "name": "search", "input": {"query": "w " * 500}},
+        {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "w " * 500}]}},
+    ],
+)
+def test_what_anthropic_is_sent_is_counted(part: dict[str, Any]) -> None:
+    assert count_tokens(Message("assistant", [part])) >= 250

@@ -34,6 +34,9 @@ OUTPUTS: list[tuple[Any, str]] = [
     ({"rows": [[1, 2], [3, 4]]}, '{"rows":[[1,2],[3,4]]}'),
     ([{"name": "A", "tags": ["x", "y"]}], '[{"name":"A","tags":["x","y"]}]'),
     ([{"type": "file", "name": "a.txt"}], '[{"type":"file","name":"a.txt"}]'),
+    ([{"type": "text", "text": "Name", "required": True}], '[{"type":"text","text":"Name","required":true}]'),
+    ([{"type": "image", "image": "x.png"}], '[{"type":"image","image":"x.png"}]'),
+    ([{"type": "file", "data": "a.txt"}], '[{"type":"file","data":"a.txt"}]'),
     ({}, "{}"),
     ([], "[]"),
     (None, "null"),
@@ -59,7 +62,7 @@ def test_a_list_of_content_blocks_is_kept_as_blocks() -> None:
     assert tool_result("c", blocks).parts[0]["output"] == blocks
 
 
-@pytest.mark.parametrize("output", [float("nan"), {"a": float("inf")}, object(), {"a": object()}])
+@pytest.mark.parametrize("output", [float("nan"), {"a": float("inf")}, object(), {"a": object()}, b"x"])
 def test_a_tool_result_that_json_cannot_hold_is_refused(output: Any) -> None:
     with pytest.raises(ValueError, match="a tool's output"):
         tool_result("c", output)

@@ -134,13 +134,13 @@ def pair(messages: Sequence[Message]) -> Pairs:
     """Match calls and results by id, also where models use an id again or a result stands before its call.
 
     A result belongs to the nearest message above it that has a call of its id, and answers the first such call there
-    that has no answer. Without a call above it answers the nearest one below. A result that is not final answers only
-    what nothing else does.
+    that has no answer. Without a call above it answers the nearest one below, if nothing but results stands between
+    them. A result that is not final answers only what nothing else does.
     """
     items = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
     both = [item for row in items for item in row if isinstance(item, (Call, Result))]
     places: dict[Call | Result, int] = {item: place for place, item in enumerate(both)}
-    matcher = _Matcher(places)
+    matcher = _Matcher(places, items)
     left = [result for result in sorted(matcher.results, key=_precedence) if not matcher.match_above(result)]
     left = [result for result in left if result in matcher.repeats or not matcher.match_below(result)]
     return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), places)
@@ -167,7 +167,8 @@ def _precedence(result: Result) -> tuple[bool, bool]:
 class _Matcher:
     """Gives each call at most one result."""
 
-    def __init__(self, places: dict[Call | Result, int]) -> None:
+    def __init__(self, places: dict[Call | Result, int], items: Sequence[Sequence[Item]]) -> None:
+        self._items = items
         self.answers: dict[Call, Result] = {}
         self.repeats: dict[Result, Call] = {}
         self.results = [item for item in places if isinstance(item, Result)]
@@ -204,9 +205,14 @@ class _Matcher:
         calls = self._calls.get(result.call_id, [])
         free = (call for call in calls[self._above(calls, result) :] if call not in self.answers)
         call = next(free, None)
-        if call is not None:
-            self.answers[call] = result
-        return call is not None
+        if call is None or not self._are_neighbours(result, call):
+            return False
+        self.answers[call] = result
+        return True
+
+    def _are_neighbours(self, result: Result, call: Call) -> bool:
+        """Tell whether nothing but results stands from a result's message up to that of a call."""
+        return all(isinstance(item, Result) for row in self._items[result.row : call.row] for item in row)
 
     def orphans(self, left: Sequence[Result]) -> set[Result]:
         """Return the results that no call has, and those that say something else than the answer of their call."""
@@ -224,9 +230,9 @@ def answered_id(part: Part) -> str | None:
     """Return the id of the call whose result a part holds."""
     if part["type"] == "tool_result":
         # AgentScope names the call in "id", Anthropic in "tool_use_id".
-        found = part.get("tool_use_id", part.get("id"))
+        found = part.get("tool_use_id") or part.get("id")
     else:
-        found = part["toolCallId"] if is_ui_tool(part) and tool_output(part) is not None else None
+        found = part["toolCallId"] if is_ui_tool(part) and is_settled(part) else None
     return found if isinstance(found, str) else None
 
 

@@ -14,7 +14,9 @@ from leafward.core.times import from_micros, now_micros, parse_local, parse_micr
 MENDED_MARK = "leafward_surrogates_replaced"
 """The metadata key that says a lone surrogate in this message became U+FFFD."""
 
-_ONLY_OPENAI = frozenset({"tool_calls", "tool_call_id", "function_call", "refusal"})
+_ONLY_OPENAI = frozenset({"tool_calls", "tool_call_id", "function_call", "refusal", "audio"})
+_NOT_OPENAI = frozenset({"tool_use", "tool_result", "tool_call", "thinking"})
+"""Types of blocks that others put into a content."""
 _ENVELOPE = frozenset({"id", "role", "createdAt"})
 _ENVELOPE_SIZE = len('"id":"","role":"","createdAt":"2026-11-15T12:00:00.000000Z",')
 
@@ -274,13 +276,19 @@ def _dumped(value: Dumpable) -> dict[str, Any]:
         return data
     from leafward.core.json_fields import json_object
 
-    # OpenAI's objects fill in every field they know; sent back to the API, only what it had set is accepted.
-    return json_object(value, "the message")
+    try:
+        # OpenAI's objects fill in every field they know; sent back to the API, only what it had set is accepted.
+        return json_object(value, "the message")
+    except ValueError:
+        # Not pydantic's: it knows no such options.
+        return data
 
 
 def _is_openai(data: Mapping[str, Any]) -> bool:
     """Tell an OpenAI chat message whose calls or results stand in keys that only OpenAI has."""
-    return "parts" not in data and not _ONLY_OPENAI.isdisjoint(data)
+    if "parts" in data or (_ONLY_OPENAI.isdisjoint(data) and data.get("role") != "function"):
+        return False
+    return _NOT_OPENAI.isdisjoint(_kinds(data.get("content")))
 
 
 def _from_openai(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,7 +311,7 @@ def _check_shape(data: Mapping[str, Any]) -> None:
     """
     if "parts" in data and "role" in data:
         return
-    kinds = {cast(Part, block).get("type") for block in _listed(data.get("content")) if isinstance(block, dict)}
+    kinds = _kinds(data.get("content"))
     if "choices" in data:
         hint = "this is a whole chat completion: store completion.choices[0].message"
     elif "messages" in data:
@@ -322,8 +330,11 @@ def _check_shape(data: Mapping[str, Any]) -> None:
     raise ValueError(hint)
 
 
-def _listed(value: object) -> list[object]:
-    return cast(list[object], value) if isinstance(value, list) else []
+def _kinds(content: object) -> set[object]:
+    """Return the types of the blocks in a content."""
+    blocks = cast(list[object], content) if isinstance(content, list) else []
+    kinds = (cast(Part, block).get("type") for block in blocks if isinstance(block, dict))
+    return {kind for kind in kinds if isinstance(kind, str)}
 
 
 def _copied(value: Any) -> Any:

@@ -72,5 +72,5 @@ def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
         notice = f"{text[:shown]}… [shortened: {total - shown:,} of {total:,} characters are left out]"
     if part["type"] == "tool_result":
         return {**part, "output" if "output" in part else "content": [{"type": "text", "text": notice}]}
-    held = next(key for key in ("output", "result", "errorText") if part.get(key) is not None)
+    held = next((key for key in ("output", "result", "errorText") if part.get(key) is not None), "output")
     return {**part, held: notice}

@@ -36,7 +36,7 @@ def read_openai_messages(payload: Sequence[Any]) -> list[dict[str, Any]]:
             found.append(_read_result(item, legacy.get(name, f"function_call_{index}"), where))
         else:
             message = _read_spoken(item, role, index, where)
-            legacy.update({part["name"]: part["id"] for part in message["parts"] if part["type"] == "tool_use"})
+            legacy.update({part["name"]: part["id"] for part in message["parts"] if "name" in part and "id" in part})
             found.append(message)
     return found
 

@@ -99,13 +99,14 @@ def parts_of(body: Mapping[str, Any]) -> list[Part]:
 
 
 def _openai_call(call: object) -> Part | None:
-    inner = cast(Part, call).get("function") if isinstance(call, dict) else None
-    if not isinstance(inner, dict):
-        return None
-    made, function = cast(Part, call), cast(Part, inner)
-    if not isinstance(made.get("id"), str) or not isinstance(function.get("name"), str):
-        return None
-    return {"type": "tool_use", "id": made["id"], "name": function["name"], "input": function.get("arguments")}
+    made = cast(Part, call) if isinstance(call, dict) else {}
+    for kind, given in (("function", "arguments"), ("custom", "input")):
+        inner: object = made.get(kind)
+        if isinstance(inner, dict) and isinstance(made.get("id"), str):
+            asked = cast(Part, inner)
+            if isinstance(asked.get("name"), str):
+                return {"type": "tool_use", "id": made["id"], "name": asked["name"], "input": asked.get(given)}
+    return None
 
 
 def plain_text(value: object) -> str:

@@ -73,7 +73,7 @@ def checked_count(counter: TokenCounter, message: Message) -> int:
 
 def _part_tokens(part: Part) -> int:
     if is_thinking(part):
-        return estimate_tokens(thinking_text(part))
+        return max(estimate_tokens(thinking_text(part)), _hidden_tokens(part))
     if is_ui_only(part):
         return 0
     raw = raw_of(part)
@@ -85,13 +85,27 @@ def _part_tokens(part: Part) -> int:
     if called is not None or answered is not None:
         return _value_tokens(called) + _value_tokens(answered)
     words = part.get(part["type"]) if part["type"] in ("text", "refusal", "hint") else None
-    return estimate_tokens(words) if isinstance(words, str) else 0
+    if isinstance(words, str):
+        return estimate_tokens(words)
+    return _raw_tokens(part) if _goes_back_whole(part["type"]) else 0
+
+
+def _goes_back_whole(kind: str) -> bool:
+    """Tell Anthropic's blocks that only it understands: searches, and what tools on its side were given and gave."""
+    return kind in ("search_result", "server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
+
+
+def _hidden_tokens(part: Part) -> int:
+    """Count reasoning that is encrypted for its maker, and goes back to it."""
+    raw = raw_of(part)
+    hidden = part.get("data") if raw is None else raw.get("encrypted_content")
+    return estimate_tokens(hidden) if isinstance(hidden, str) else 0
 
 
 def _media_tokens(part: Part) -> int:
     source: object = part.get("source")
-    if isinstance(source, dict) and cast(Part, source).get("type") == "text":
-        return estimate_tokens(str(cast(Part, source).get("data")))
+    if isinstance(source, dict) and cast(Part, source).get("type") in ("text", "content"):
+        return _raw_tokens(cast(object, source))
     return MEDIA_TOKENS
 
 

@@ -28,6 +28,8 @@ def output_text(output: object) -> str:
     """
     if isinstance(output, str):
         return output
+    if isinstance(output, (bytes, bytearray, memoryview)):
+        raise ValueError("a tool's output cannot be bytes: return text, or an image block with its data in base64")
     try:
         plain = msgspec.to_builtins(output, str_keys=True, enc_hook=_dumped)
     except (TypeError, RecursionError) as error:
@@ -46,17 +48,24 @@ def _are_blocks(output: object) -> bool:
 
 
 def _is_block(value: object) -> bool:
+    """Tell a block of text or media from a row of data, which may have a type as well."""
     if not isinstance(value, dict):
         return False
     block = cast(Part, value)
     if block.get("type") == "text":
-        return isinstance(block.get("text"), str)
-    # Rows of data have types, too: `{"type": "file", "name": "a.txt"}` is not a file.
-    return is_media(block) and (
+        return isinstance(block.get("text"), str) and block.keys() <= _TEXT_FIELDS
+    if not is_media(block):
+        return False
+    typed = any(isinstance(block.get(key), str) for key in ("mimeType", "mediaType", "media_type"))
+    return (
         isinstance(block.get("source"), dict)
-        or isinstance(block.get(block["type"]), (str, dict))
-        or any(isinstance(block.get(key), str) for key in ("data", "file_id", "file_data", "file_url", "mediaType"))
+        or (typed and any(isinstance(block.get(key), str) for key in ("data", "url")))
+        or any(isinstance(block.get(key), (str, dict)) for key in ("image_url", "input_audio", "file_data", "file_id"))
+        or isinstance(block.get("file"), dict)
     )
+
+
+_TEXT_FIELDS = frozenset({"type", "text", "id", "metadata", "annotations", "citations", "cache_control", "_meta"})
 
 
 def _dumped(value: Any) -> object:

@@ -13,7 +13,7 @@ from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, without_origin
-from leafward.core.times import from_micros
+from leafward.core.times import from_micros, parse_local
 from leafward.formats.media import Media, read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import role_of
@@ -29,7 +29,8 @@ _BLOCKS = frozenset({"text", "thinking", "tool_use", "tool_call", "tool_result",
 _KNOWN = _BLOCKS | {"hint"}
 _MEDIA = frozenset({"image", "audio", "video", "data"})
 _ENVELOPE = frozenset({"timestamp", "usage", "content", ORIGIN})
-_MAX_ID = 255
+_LATEST = 250_000_000_000_000_000
+"""Microseconds since 1970 that a time may have: some thousands of years."""
 
 # ── to AgentScope ────────────────────────────────────────────────────────────
 
@@ -213,7 +214,8 @@ def from_agentscope(payload: Sequence[Any]) -> list[Message]:
     found: list[Message] = []
     carried: set[str] = set()
     for index, item in enumerate(object_list(payload, "messages")):
-        if item.get(CONTINUES) in carried:
+        continues = item.get(CONTINUES)
+        if isinstance(continues, str) and continues in carried:
             continue
         message = _read(item, f"messages[{index}]")
         if WHOLE in item:
@@ -234,16 +236,25 @@ def _read(item: dict[str, Any], where: str) -> Message:
         content = [_read_block(block) for block in typed_blocks(blocks, f"{where}.content")]
     # These mean something else in our own shape, so they wait beside it.
     apart = {key: item[key] for key in ("parts", "createdAt", ORIGIN) if key in item}
-    fields = {key: value for key, value in item.items() if key not in apart}
+    fields = {key: value for key, value in item.items() if key not in apart and key != "content"}
     if apart:
         fields[ORIGIN] = {"name": NAME, "rest": apart}
-    if isinstance(item.get(AT), int):
+    at = item.get(AT)
+    if isinstance(at, int) and not isinstance(at, bool) and abs(at) < _LATEST:
         # We wrote it: what AgentScope always has and we did not is left out again.
         empty: dict[str, Any] = {"name": None, "metadata": {}, "usage": None}
         fields = {key: value for key, value in fields.items() if key not in empty or value != empty[key]}
-        del fields["timestamp"], fields[AT]
-        fields["createdAt"] = from_micros(item[AT])
-    return _built({**fields, "content": content}, where)
+        fields = {key: value for key, value in fields.items() if key not in ("timestamp", AT)}
+        fields["createdAt"] = from_micros(at)
+    elif isinstance(fields.get("timestamp"), str):
+        try:
+            fields["createdAt"] = from_micros(parse_local(fields["timestamp"]))
+        except ValueError as error:
+            refuse(where, error)
+    role = cast(str, fields["role"])
+    return _built(
+        {**fields, "role": role.lower() if role.isupper() else role, "parts": [] if content is None else content}, where
+    )
 
 
 def _built(fields: dict[str, Any], where: str) -> Message:

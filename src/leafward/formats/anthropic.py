@@ -145,7 +145,7 @@ def _block(part: Part, role: str) -> dict[str, Any] | None:
         return without_origin(part)
     if part["type"] == "text" and isinstance(part.get("text"), str):
         return _own(part) if part["text"].strip() else None
-    if part["type"] == "search_result" and role != "assistant" and isinstance(part.get("content"), list):
+    if part["type"] == "search_result" and role in ("user", "tool") and isinstance(part.get("content"), list):
         return _own(part)
     if is_thinking(part) and role == "assistant":
         thought = _thinking(part)
@@ -161,7 +161,7 @@ def _block(part: Part, role: str) -> dict[str, Any] | None:
 def _own(part: Part) -> dict[str, Any]:
     """Return a part of a type the API has, with the fields it knows and those that came from it."""
     known = _FIELDS[part["type"]]
-    kept = {key: value for key, value in part.items() if key in known}
+    kept = {key: value for key, value in part.items() if key in known and not (key == "caller" and value is None)}
     return {"type": part["type"], **kept, **rest_of(part, NAME)}
 
 
@@ -169,7 +169,7 @@ def _thinking(part: Part) -> dict[str, Any] | None:
     """Return thinking as the API takes it back, or nothing when it was not Anthropic's."""
     if part["type"] == "redacted_thinking" and isinstance(part.get("data"), str):
         return _own(part)
-    if part["type"] == "thinking" and isinstance(part.get("signature"), str):
+    if part["type"] == "thinking" and isinstance(part.get("signature"), str) and part["signature"]:
         return _own(part)
     metadata: object = part.get("providerMetadata")
     own: object = cast(Part, metadata).get("anthropic") if isinstance(metadata, dict) else None

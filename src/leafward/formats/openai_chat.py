@@ -18,6 +18,8 @@ from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
 from leafward.formats.wording import as_text, output_as_text
 
 _LONGEST_ID = 40
+_REPLY_ONLY = frozenset({"annotations", "parsed"})
+_NEVER_EMPTY = frozenset({"tool_calls", "function_call", "audio", "name"})
 _REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]+")
 _MAX_NAME = 64
 
@@ -50,7 +52,7 @@ def _spoken(turn: Turn) -> list[dict[str, Any]]:
     calls = [item for item in turn.items if isinstance(item, Call)]
     parts = [item for item in turn.items if isinstance(item, dict)]
     fields = _fields(parts) if turn.role == "assistant" else {}
-    blocks = [block for part in parts if not (fields and _field_of(part)) for block in _blocks(part)]
+    blocks = [block for part in parts if not (fields and _field_of(part)) for block in _blocks(part, turn.role)]
     if turn.items and not (blocks or fields or calls):
         # Nothing in it that this model could read, such as reasoning encrypted for another.
         return []
@@ -64,7 +66,20 @@ def _spoken(turn: Turn) -> list[dict[str, Any]]:
     for call in calls:
         if _is_legacy(call):
             message["function_call"] = {"name": function_name(call.name), "arguments": call.arguments}
-    return [{**message, **cast(dict[str, Any], kept.get("fields", {}))}]
+    return [{**message, **_sent(cast(dict[str, Any], kept.get("fields", {})))}]
+
+
+def _sent(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the other fields of a reply without those that a request may not have, or not empty."""
+    found = {
+        key: value
+        for key, value in fields.items()
+        if key not in _REPLY_ONLY and not (key in _NEVER_EMPTY and not value)
+    }
+    audio: object = found.get("audio")
+    if isinstance(audio, dict):
+        found["audio"] = {"id": cast(Part, audio).get("id")}
+    return found
 
 
 def _name(turn: Turn) -> str | None:
@@ -100,16 +115,26 @@ def _content(blocks: list[dict[str, Any]], form: object, calls: bool) -> dict[st
     return {"content": blocks[0]["text"] if only_text and form != "list" else blocks}
 
 
-def _blocks(part: Part) -> list[dict[str, Any]]:
+def _is_sendable(part: Part) -> bool:
+    """Tell a file of OpenAI's own form that is complete and that the API can reach."""
+    media = read_media(part)
+    if media is None:
+        return False
+    if part["type"] == "input_audio":
+        return media.media_type in AUDIO_FORMATS
+    return media.file_id is not None or media.model_url is not None
+
+
+def _blocks(part: Part, role: str = "tool") -> list[dict[str, Any]]:
     raw = raw_of(part, NAME)
     if raw is not None:
         return [raw]
     kind, rest = part["type"], rest_of(part, NAME)
     if kind == "text" and isinstance(part.get("text"), str):
         return [{"type": "text", "text": part["text"], **rest}]
-    if kind == "refusal" and isinstance(part.get("refusal"), str):
+    if kind == "refusal" and isinstance(part.get("refusal"), str) and role == "assistant":
         return [{"type": "refusal", "refusal": part["refusal"], **rest}]
-    if kind in ("image_url", "file", "input_audio") and isinstance(part.get(kind), dict):
+    if kind in ("image_url", "file", "input_audio") and isinstance(part.get(kind), dict) and _is_sendable(part):
         return [{"type": kind, kind: part[kind], **rest}]
     converted = _converted(part)
     if converted is not None:
@@ -144,11 +169,10 @@ def _tool_call(call: Call) -> dict[str, Any]:
         function = {"name": function_name(call.name), "arguments": call.arguments}
         made = {"id": call.id, "type": "function", "function": function}
     inner = cast(str, made["type"])
-    return {
-        **made,
-        **cast(dict[str, Any], rest.get("fields", {})),
-        inner: {**cast(dict[str, Any], made[inner]), **cast(dict[str, Any], rest.get("inner", {}))},
-    }
+    # A stream numbers the calls of a reply, and the SDK adds what it parsed: a request has neither.
+    beside = {key: value for key, value in rest.get("fields", {}).items() if key != "index"}
+    inside = {key: value for key, value in rest.get("inner", {}).items() if key != "parsed_arguments"}
+    return {**made, **beside, inner: {**cast(dict[str, Any], made[inner]), **inside}}
 
 
 def _tool_message(call: Call, result: Result) -> dict[str, Any]:

@@ -63,7 +63,10 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
 
 def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
     role = role_of(message)
-    whole = without_origin(message.to_dict())
+    # Calls and results that stood in OpenAI's own keys are parts by now.
+    whole = {
+        key: value for key, value in message.to_dict().items() if key not in (ORIGIN, "tool_calls", "tool_call_id")
+    }
     kept = rest_if_any(message.extra, NAME)
     if kept is not None:
         # It came without a time, or with one in other words.
@@ -116,9 +119,9 @@ def _tool_part(call: Call, pairs: Pairs) -> Part:
             "input": _input(call),
         }
         own |= _kept({"call": _beside(call.part, _CALL_FIELDS)})
-    if result is None or not result.final:
+    if result is None:
         return own
-    settled = _settled(result)
+    settled = _settled(result) if result.final else _kept({"state": result.state, "output": result.output})
     kept = _leafward(own) | _leafward(settled)
     theirs = cast(Part, own[METADATA]) if isinstance(own.get(METADATA), dict) else {}
     return {**own, **settled, **({METADATA: {**theirs, KEY: kept}} if kept else {})}

@@ -53,7 +53,8 @@ def _search_result(part: Part) -> str:
 
 def describe(media: Media) -> str:
     """Name a file that cannot be sent: its kind, name, type, and where it is or how large; text is given whole."""
-    facts = [media.kind, media.name, media.media_type, media.url, media.file_id]
+    address = None if media.url is None or media.url.startswith("data:") else media.url
+    facts = [media.kind, media.name, media.media_type, address, media.file_id]
     if media.data is not None:
         facts.append(f"{len(media.data) * 3 // 4} bytes")
     label = f"[{' '.join(fact for fact in facts if fact)}]"

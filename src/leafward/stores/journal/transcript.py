@@ -6,9 +6,20 @@ from typing import cast
 
 from msgspec import Raw
 
+from leafward.core.calls import answered_id
 from leafward.core.json import encode, encode_text
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_thinking, is_ui_tool, plain_text, thinking_text, tool_name, tool_output
+from leafward.core.parts import (
+    CALLS,
+    Part,
+    is_thinking,
+    is_ui_tool,
+    parts_of,
+    plain_text,
+    thinking_text,
+    tool_name,
+    tool_output,
+)
 from leafward.stores.journal.entry import Entry, timestamp
 
 LONGEST_INPUT = 500
@@ -21,17 +32,18 @@ def entries_of(message: Message, parent_id: str | None) -> list[Entry]:
     at = timestamp(message.at)
     said: list[str] = []
     found: list[Entry] = []
-    for number, part in enumerate(message.parts):
+    parts = parts_of(message.body)
+    for number, part in enumerate(parts):
         text = _said(part)
         if text and not text.isspace():
             said.append(text)
         shows_both = is_ui_tool(part)
-        if shows_both or part["type"] == "tool_use":
+        if shows_both or part["type"] in CALLS:
             found.append(_call(message, part, _call_id(part, number), at))
-        if part["type"] == "tool_result" or (shows_both and tool_output(part) is not None):
+        if answered_id(part) is not None or part["type"] == "tool_result":
             found.append(_result(message, part, _call_id(part, number), at))
     if said or not found:
-        types = None if said else list(dict.fromkeys(part["type"] for part in message.parts)) or ["empty"]
+        types = None if said else list(dict.fromkeys(part["type"] for part in parts)) or ["empty"]
         own = Entry(
             type="message",
             id=message.id,
