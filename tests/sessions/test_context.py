@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leafward import (
+    ConfigurationError,
     ContextError,
     Session,
     SessionManager,
@@ -298,8 +299,17 @@ async def test_keyed_blocks_are_not_written_whole(store: Store) -> None:
     session = Session(store, "s").with_context("facts", provider=StoredSearchProvider())
 
     for write in (session.replace_context_block, session.append_context_block):
-        with pytest.raises(ContextError, match="facts"):
+        with pytest.raises(ContextError) as refused:
             await write("facts", "text")
+        entry = """{"label": 'facts', "content": ..., "metadata": {"title": ...}}"""
+        assert f'(await session.tools()).call("set_context", {entry})' in str(refused.value)
+
+
+async def test_a_stored_provider_without_a_session_says_how_it_is_written(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match=r"with_context\(label.*session\.tools\(\).*set_context.*title"):
+        await StoredSearchProvider(store).set("a", "text")
+    with pytest.raises(ConfigurationError, match=r"with_context\(label.*session\.replace_context_block\(label"):
+        await StoredContextProvider(store).set("text")
 
 
 async def test_stored_providers_given_to_a_manager_are_each_sessions_own(store: Store) -> None:

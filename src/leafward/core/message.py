@@ -244,6 +244,9 @@ class Message:
         A text is stored as it is, a list of text and media blocks as such, anything else as JSON text: dicts, lists,
         numbers, `None`, dataclasses, msgspec Structs, pydantic models.
 
+        `state` is one of AgentScope's words: `success`, `error`, `denied` (the call was not allowed), `interrupted`,
+        or `running` for an output that is not final.
+
         Raises:
             ValueError: JSON cannot hold the output.
         """

@@ -220,7 +220,7 @@ class BlockingSession:
         Raises:
             BlockNotFound: there is no block of that label.
             ContextError: the block is read-only or keyed, holds other text than `expected`, the content exceeds its
-                limit, or its provider failed.
+                limit, or its provider failed. An entry of a keyed block is written with the tool `set_context`.
         """
 
     def append_context_block(self, label: str, content: str) -> ContextBlock:
@@ -282,7 +282,7 @@ class BlockingSession:
     def is_prompt_stale(self, *, content: bool = False) -> bool:
         """Tell whether the blocks were configured differently when the prompt was frozen.
 
-        With `content`, also whether a block holds other text than the prompt shows.
+        With `content`, also whether a block holds other text than the prompt shows. False while nothing is frozen.
         """
 
     def tools(self) -> BlockingToolSet:
@@ -347,10 +347,10 @@ class BlockingSession:
         """Return the tokens of the prompt and the visible history, from counts made when messages were stored."""
 
     def append_message(self, message: MessageLike, parent_id: ParentId = ...) -> Message:
-        """Store a message and make it the leaf; return it as stored.
+        """Store a new message and make it the leaf; return it as stored.
 
         Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
-        nothing and gives back what is stored, so a retry is safe.
+        nothing, does not move the leaf, and gives back what is stored, so a retry is safe.
 
         Raises:
             MessageNotFound: `parent_id` is not in this session.
@@ -458,7 +458,7 @@ class BlockingSession:
         """Return every message with its neighbours, parents before children."""
 
     def label(self, message_id: str, name: str | None) -> None:
-        """Give a message a name, or take it away with `None`."""
+        """Give a message a name, or take it away with `None`; several messages may have the same name."""
 
     def get_labels(self) -> dict[str, str]:
         """Return the names of messages by their ids."""
@@ -488,9 +488,12 @@ class BlockingSession:
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
         With `messages` each change brings the messages it concerns, as stored when they are read.
 
+        A message that was deleted before its append is read is left out of it, and an append of nothing else is not
+        reported, so versions may have gaps.
+
         A session that is deleted is reported as `clear` at version 0, and one made again under its id is followed from
-        its beginning, also if it was not looked at in between. A version does not say which of them it belongs to: one
-        that was kept from before is taken for a version of the session there is now.
+        its beginning, also if it was not looked at in between. A version is only a number: one that was kept from
+        before the deletion is taken for a version of the new session once that has as many changes.
         """
 
     def with_context(

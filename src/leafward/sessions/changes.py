@@ -18,6 +18,10 @@ class Change:
     kind: ChangeKind
     session_id: str
     message_ids: list[str]
+    """`append`: the new messages, without those deleted since; `update`, `label`: the message; `delete`: the deleted
+    ones; `checkout`: the new leaf, none before the first message; `compaction`: the first and the last message that
+    the summary covers; `clear`, `context`: none.
+    """
     messages: list[Message] = field(default_factory=list[Message])
     """These messages as stored when they were read, if they were asked for; those that were gone by then are not."""
 

@@ -13,7 +13,7 @@ from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.tokens import estimate_tokens
 from leafward.core.transcript import shortened
 from leafward.sessions.entry_keys import EntryKeys
-from leafward.sessions.providers import Place, StoredContextProvider, StoredSearchProvider
+from leafward.sessions.providers import Place, StoredContextProvider, StoredSearchProvider, writing_an_entry
 from leafward.sessions.setup import Block, ContextConfig, Setup
 from leafward.stores.contracts import Store, largest_message
 from leafward.stores.entries import Edit, Shelf
@@ -163,7 +163,7 @@ class Blocks:
         """
         label, source = block.config.label, block.source
         if source.is_keyed:
-            raise ContextError(f"block {label!r} holds entries by key: write them with its provider or set_context")
+            raise ContextError(f"block {label!r} holds entries: write one with {writing_an_entry(repr(label))}")
         self.writes += 1
 
         def within_limit(old: str | None) -> str:

@@ -40,10 +40,10 @@ class Conversation(ABC):
         return self._ready().messages
 
     async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
-        """Store a message and make it the leaf; return it as stored.
+        """Store a new message and make it the leaf; return it as stored.
 
         Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
-        nothing and gives back what is stored, so a retry is safe.
+        nothing, does not move the leaf, and gives back what is stored, so a retry is safe.
 
         Raises:
             MessageNotFound: `parent_id` is not in this session.
@@ -194,7 +194,7 @@ class Conversation(ABC):
         return build_tree(await self._use().outline(self._scope))
 
     async def label(self, message_id: str, name: str | None) -> None:
-        """Give a message a name, or take it away with `None`."""
+        """Give a message a name, or take it away with `None`; several messages may have the same name."""
         if name is not None and (not isinstance(name, str) or not name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a label is a non-empty string, not {name!r}; None takes it away")
         await self._use().label(self._scope, known_id(message_id), name and Plain().text(name))
@@ -240,9 +240,12 @@ class Conversation(ABC):
         Without `since` it begins at its first step. To miss nothing, take `get_version()`, then read, then subscribe.
         With `messages` each change brings the messages it concerns, as stored when they are read.
 
+        A message that was deleted before its append is read is left out of it, and an append of nothing else is not
+        reported, so versions may have gaps.
+
         A session that is deleted is reported as `clear` at version 0, and one made again under its id is followed from
-        its beginning, also if it was not looked at in between. A version does not say which of them it belongs to: one
-        that was kept from before is taken for a version of the session there is now.
+        its beginning, also if it was not looked at in between. A version is only a number: one that was kept from
+        before the deletion is taken for a version of the new session once that has as many changes.
         """
         return follow(self._use(), self._scope, since, messages=messages)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -91,8 +91,17 @@ class StaticContext:
         return f"StaticContext({self.text!r})"
 
 
+def writing_an_entry(label: str) -> str:
+    """Return the call that writes an entry of a keyed block, for errors that must say what works."""
+    entry = f'{{"label": {label}, "content": ..., "metadata": {{"title": ...}}}}'
+    return f'(await session.tools()).call("set_context", {entry})'
+
+
 class _Stored:
     """What is kept in a store, under the label of the block and the scope of the session it is given to."""
+
+    _written_with: ClassVar[str]
+    """The call by which a program writes what this keeps."""
 
     def __init__(self, store: Store | None = None, label: str | None = None) -> None:
         self._given_store = store
@@ -116,13 +125,19 @@ class _Stored:
         place = self._place
         if place is None or place.store is None:
             raise ConfigurationError(
-                f"a {type(self).__name__} belongs to a session: give it to with_context(..., provider=...)"
+                f"this {type(self).__name__} was not given to a session: call session.with_context(label, "
+                f"provider=...) and write with {self._written_with}"
             )
         return place.store.entries, Shelf(place.scope, place.label, place.shared)
 
 
 class StoredContextProvider(_Stored):
-    """A writable block kept in the store: the default."""
+    """A writable block kept in the store: the default.
+
+    `store` and `label` are those of `StoredSearchProvider`.
+    """
+
+    _written_with = "session.replace_context_block(label, content)"
 
     async def get(self) -> str | None:
         entries, shelf = self.where
@@ -139,7 +154,19 @@ class StoredContextProvider(_Stored):
 
 
 class StoredSearchProvider(_Stored):
-    """Entries kept in the store, found by their words."""
+    """Entries kept in the store, found by their words.
+
+    Give it to `with_context(label, provider=StoredSearchProvider())`; it works through the session it was given to.
+    Your program writes an entry with the tool that a model uses:
+    `(await session.tools()).call("set_context", {"label": ..., "content": ..., "metadata": {"title": ...}})`.
+
+    Args:
+        store: keeps the entries in this store and not in the session's.
+        label: keeps the entries under this label and not under the block's, so that a block can be renamed, or two
+            blocks can have the same entries.
+    """
+
+    _written_with = writing_an_entry("label")
 
     async def get(self) -> str | None:
         entries, shelf = self.where

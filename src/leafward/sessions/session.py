@@ -184,7 +184,7 @@ class Session(Conversation, Configurable):
         Raises:
             BlockNotFound: there is no block of that label.
             ContextError: the block is read-only or keyed, holds other text than `expected`, the content exceeds its
-                limit, or its provider failed.
+                limit, or its provider failed. An entry of a keyed block is written with the tool `set_context`.
         """
         return await self._ready().blocks.replace(label, content, expected)
 
@@ -279,7 +279,7 @@ class Session(Conversation, Configurable):
     async def is_prompt_stale(self, *, content: bool = False) -> bool:
         """Tell whether the blocks were configured differently when the prompt was frozen.
 
-        With `content`, also whether a block holds other text than the prompt shows.
+        With `content`, also whether a block holds other text than the prompt shows. False while nothing is frozen.
         """
         return await self._ready().prompt.is_stale(content=content)
 
