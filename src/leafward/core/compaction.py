@@ -136,13 +136,13 @@ def explain_weight(messages: Sequence[Message], tokens: Sequence[int], context: 
     found: list[str] = []
     if context.prompt_tokens > threshold // 2:
         found.append(f"the system prompt alone takes {context.prompt_tokens:,} of {threshold:,} tokens")
-    pending = Cuts.of(messages).pending
-    waiting = sum(tokens[pending:])
+    cuts = Cuts.of(messages)
+    # A result that stands before its call belongs to what waits, too.
+    first = cuts.at_or_before(cuts.pending) if cuts.pending < len(messages) else len(messages)
+    waiting = sum(tokens[first:])
     if waiting > free // 2:
-        found.append(
-            f"the messages from {messages[pending].id!r} on wait for the result of a tool call and take {waiting:,} "
-            "tokens"
-        )
+        those = f"the messages from {messages[first].id!r} on"
+        found.append(f"{those} wait for the result of a tool call and take {waiting:,} tokens")
     closed = [message.id for message in messages if message.id in context.no_end_at]
     if closed:
         found.append(
