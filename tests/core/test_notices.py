@@ -6,7 +6,7 @@ import pytest
 
 from leafward import Message, assistant, tool_result, user
 from leafward.core import count_tokens
-from leafward.core.notices import saved_tokens, shortening, with_notices
+from leafward.core.notices import saved_tokens, shortening, shown_tokens, with_notices
 from leafward.core.shortening import shorten_results
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 99}}
@@ -107,3 +107,14 @@ def test_a_result_that_its_notice_would_make_longer_stays() -> None:
     message = tool_result("a", "twelve chars", id="a")
 
     assert shorten_results([message], 1, count_tokens) == ([message], [])
+
+
+@pytest.mark.parametrize("factor", [1, 37])
+def test_a_notice_saves_as_much_of_another_count_as_of_ours(factor: int) -> None:
+    message = tool_result("c", "word " * 1000)
+    whole = count_tokens(message)
+
+    shown = shown_tokens(message, {"c": shortening(50)}, factor * whole)
+
+    assert shown // factor == count_tokens(with_notices(message, {"c": shortening(50)}))
+    assert shown_tokens(message, {}, factor * whole) == factor * whole

@@ -44,6 +44,16 @@ def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
     return Message.stored(message.id, message.role, message.at, {**body, "parts": parts})
 
 
+def shown_tokens(message: Message, notices: Mapping[str, str], tokens: int) -> int:
+    """Return what a message of so many tokens takes when its results for these calls are replaced by a notice.
+
+    Where `tokens` is not our estimate, as with a session's own counter, it shrinks as much as the estimate does.
+    """
+    whole = count_tokens(message)
+    shown = min(whole, count_tokens(with_notices(message, notices)))
+    return tokens * shown // whole
+
+
 def saved_tokens(message: Message, notices: Mapping[str, str], count: TokenCounter = count_tokens) -> int:
     """Return how many tokens fewer a message takes when its results for these calls are replaced by a notice."""
     return max(0, count(message) - count(with_notices(message, notices)))

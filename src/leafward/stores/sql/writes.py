@@ -10,7 +10,7 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.core.json import decode_body
 from leafward.core.message import Message
-from leafward.core.notices import saved_tokens
+from leafward.core.notices import shown_tokens
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.stores.contracts import Appended, Weight
 from leafward.stores.drafts import Draft
@@ -110,7 +110,7 @@ def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) ->
     tokens = draft.tokens
     if session.reclaimed:
         # What an unloading hid stays hidden, and goes on to cost what its notice does.
-        tokens = max(0, tokens - saved_tokens(message, dict((yield sql.NOTICES_AT, (place,)))))
+        tokens = shown_tokens(message, dict((yield sql.NOTICES_AT, (place,))), tokens)
     yield sql.CHANGE_MESSAGE, (message.role, tokens, draft.body.decode(), place)
     yield from record(session._replace(window=None), "update", [message.id])
     return Message.stored(message.id, message.role, created_at, decode_body(draft.body))
