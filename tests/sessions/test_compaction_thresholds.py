@@ -109,6 +109,21 @@ async def test_a_message_that_alone_exceeds_the_threshold_is_summarised(
     assert all(estimate_tokens(prompt) <= 4_000 for prompt in model.prompts)
 
 
+@pytest.mark.parametrize(("threshold", "tokens"), [(4_950, 2_000), (8_000, 4_030)])
+async def test_the_newest_question_is_answered_and_not_summarised(
+    store: Store, model: Model, errors: list[Exception], threshold: int, tokens: int
+) -> None:
+    session = compacting(store, model, errors, threshold)
+    await session.append_messages([user("word " * 300) for _ in range(11)])
+
+    await session.append_message(user("word " * int(tokens / 1.3), id="question"))
+
+    assert (await session.get_history())[-1].id == "question"
+    assert await session.estimate_tokens() <= threshold
+    assert len(model.prompts) == 1
+    assert errors == []
+
+
 async def test_a_first_compaction_of_a_huge_history_takes_several_calls(
     store: Store, model: Model, errors: list[Exception]
 ) -> None:
