@@ -75,6 +75,7 @@ class Compactor:
         largest: int,
         prompt_tokens: Callable[..., Awaitable[int]],
         applied: Callable[[], Awaitable[None]],
+        without_lease: Callable[[], Compactor],
     ) -> None:
         self._setup = setup
         self._messages = messages
@@ -84,6 +85,7 @@ class Compactor:
         self._largest = largest
         self._prompt_tokens = prompt_tokens
         self._applied = applied
+        self._without_lease = without_lease
         # Handles on one custom storage have different messages, and this in common.
         self._state = state_of(getattr(messages, "kept", messages), scope)
 
@@ -141,7 +143,9 @@ class Compactor:
             self._record("another compaction is running", automatic=True, tokens=size.total)
         elif not self._skips(size.total):
             if self._setup.compact_in_background:
-                self._state.runs_in(background_of(self._store).start(self._compact_later(size)))
+                # The lease of the append may end before the summary is ready, which fits if nothing else was written.
+                work = self._without_lease()._compact_later(size)
+                self._state.runs_in(background_of(self._store).start(work))
             else:
                 await self._compact_now(size)
 

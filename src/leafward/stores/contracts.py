@@ -383,3 +383,8 @@ class Store(Protocol):
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *_: object) -> None: ...
+
+
+def without_lease(store: Store) -> Store:
+    """Return the store that `fenced` made this one from, else the store itself."""
+    return getattr(store, "unfenced", store)
