@@ -189,6 +189,34 @@ async def test_a_refused_summary_backs_off(store: Store, errors: list[Exception]
     assert "backing off: " in session.compaction_log[-1].reason
 
 
+async def test_results_are_shortened_while_the_summariser_is_away(store: Store, errors: list[Exception]) -> None:
+    def away(prompt: str) -> str:
+        raise ConnectionError("the model is away")
+
+    function = create_compact_function(summarize=away)
+    session = Session(store, on_compaction=function, compact_after=8_000, on_compaction_error=errors.append)
+    await session.append_messages([user("word " * 300) for _ in range(25)])
+    failed = len(errors)
+
+    for name in ("first", "second"):
+        await session.append_message(assistant([{"type": "tool_use", "id": name, "name": "read", "input": {}}]))
+        await session.append_message(tool_result(name, "All is well.\n" * 23_000, name="read"))
+
+        assert await session.estimate_tokens() < 20_000
+    assert failed == 1
+    assert {type(error) for error in errors} == {ConnectionError}
+
+
+async def test_an_append_that_adds_little_is_skipped_after_a_failure(store: Store, errors: list[Exception]) -> None:
+    session = compacting(store, Model(""), errors, 1_000)
+    await session.append_messages([user("word " * 100) for _ in range(10)])
+
+    await session.append_message(user("word"))
+
+    assert len(errors) == 1
+    assert session.compaction_log[-1].reason.startswith("backing off")
+
+
 async def test_a_function_that_finds_nothing_above_the_threshold_is_reported(
     store: Store, errors: list[Exception]
 ) -> None:

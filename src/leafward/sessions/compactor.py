@@ -7,6 +7,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -128,14 +129,14 @@ class Compactor:
         threshold = self._setup.compact_after
         if weight is None or threshold is None:
             return
-        if self._state.prompt_unknown and self._skips():
+        if self._state.prompt_unknown and self._skips(weight.window):
             return
         try:
             self._state.prompt_unknown = True
             size = await self.weigh(weight)
             self._state.prompt_unknown = False
         except Exception as error:  # noqa: BLE001  (the message is stored, and its append must not seem to have failed)
-            await self._failed(error, weight.window)
+            await self._failed(error, Size(weight.window, 0))
             return
         if size.total <= threshold:
             return
@@ -149,11 +150,9 @@ class Compactor:
             else:
                 await self._compact_now(size)
 
-    def _skips(self, tokens: int | None = None) -> bool:
-        """Count an append that does not try after a failure, if this is one."""
-        if self._state.appends_to_skip == 0:
+    def _skips(self, tokens: int) -> bool:
+        if not self._state.skips(tokens):
             return False
-        self._state.appends_to_skip -= 1
         failed, left = self._state.failures, self._state.appends_to_skip + 1
         self._record(f"backing off: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
         return True
@@ -171,13 +170,13 @@ class Compactor:
                 await self._renew_prompt()
             error = await self._without_effect(attempt)
         except Exception as failure:  # noqa: BLE001  (as above)
-            await self._failed(failure, size.total)
+            await self._failed(failure, size)
             return
         self._record(attempt.reason, automatic=True, tokens=size.total, compaction=attempt.made, error=error)
         if error is None:
             self._state.succeeded()
         else:
-            self._state.back_off()
+            self._state.back_off(error.tokens or size.total)
             await self._report(error)
 
     async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
@@ -191,9 +190,12 @@ class Compactor:
         reason = "; ".join(filter(None, (attempt.reason, why)))
         return CompactionFailed(self._scope.session_id, reason, tokens=size.total, threshold=threshold)
 
-    async def _failed(self, error: Exception, tokens: int) -> None:
-        self._state.back_off()
-        self._record("it failed", automatic=True, tokens=tokens, error=error)
+    async def _failed(self, error: Exception, size: Size) -> None:
+        self._state.back_off(size.total)
+        self._record("it failed", automatic=True, tokens=size.total, error=error)
+        # Tool results may have been shortened before it failed. A store that cannot say so has failed in the same way.
+        with suppress(Exception):
+            self._state.tokens_left = (await self._messages.weigh(self._scope)).window + size.prompt
         await self._report(error)
 
     async def _known_prompt(self) -> int:
