@@ -55,7 +55,7 @@ class Weight(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What is stored now, how many of it are new, and what the session weighs if that was asked for."""
+    """What is stored now, how many of it are new, and what the session weighs if that was asked for and has changed."""
 
     messages: list[Message]
     inserted: int
