@@ -123,15 +123,52 @@ async def test_closing_the_store_cancels_what_runs(scheme: str, tmp_path: Path) 
     errors, function = Errors(), Slow()
     async with asyncio.timeout(PATIENCE):
         store = await open_store(scheme.format(tmp_path))
-        await later(store, function, on_compaction_error=errors).append_messages(said(6))
+        session = later(store, function, on_compaction_error=errors)
+        await session.append_messages(said(6))
         await function.asked.wait()
 
         await asyncio.gather(store.close(), store.close())
 
         assert function.running == 0
+        assert session.compaction_log[-1].reason == "it was cancelled"
         assert asyncio.all_tasks() == {asyncio.current_task()}
     gc.collect()
     assert errors == []
+
+
+async def test_a_task_that_has_not_begun_is_cancelled_and_recorded() -> None:
+    store = await open_store("memory://")
+    session = later(store, Slow())
+    await session.append_messages(said(6))
+
+    await store.close()
+
+    assert [record.reason for record in session.compaction_log] == ["it was cancelled"]
+
+
+async def test_no_task_starts_while_the_store_closes() -> None:
+    async with asyncio.timeout(PATIENCE):
+        store = await open_store("memory://")
+        closing, appended = asyncio.Event(), asyncio.Event()
+        other = Session(store, "other", on_compaction=Slow()).compact_after(20, background=True)
+
+        async def lingers(messages: list[Any]) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                closing.set()
+                await appended.wait()
+
+        await later(store, lingers).append_messages(said(6))
+        await asyncio.sleep(0)
+        ended = asyncio.create_task(store.close())
+        await closing.wait()
+        await other.append_messages(said(6))
+        appended.set()
+        await ended
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert [record.reason for record in other.compaction_log] == ["the store is closing"]
 
 
 async def test_what_was_cancelled_is_started_again_by_the_next_append(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafward.core.compaction import (
@@ -36,6 +37,8 @@ from leafward.stores.background import background_of
 from leafward.stores.contracts import MessageStore, NewOverlay, Store, Unchanged, View, Weight
 
 _log = logging.getLogger("leafward.sessions")
+
+_CANCELLED = "it was cancelled"
 
 
 class Size(NamedTuple):
@@ -113,6 +116,9 @@ class Compactor:
         async with self._state.alone():
             try:
                 attempt = await self._run(leaf_id, prompt_tokens)
+            except asyncio.CancelledError:
+                self._record(_CANCELLED, automatic=False)
+                raise
             except Exception as error:
                 self._record("it failed", automatic=False, error=error)
                 raise
@@ -144,11 +150,27 @@ class Compactor:
             self._record("another compaction is running", automatic=True, tokens=size.total)
         elif not self._skips(size.total):
             if self._setup.compact_in_background:
-                # The lease of the append may end before the summary is ready, which fits if nothing else was written.
-                work = self._without_lease()._compact_later(size)
-                self._state.runs_in(background_of(self._store).start(work))
+                self._start(size)
             else:
-                await self._compact_now(size)
+                try:
+                    await self._compact_now(size)
+                except asyncio.CancelledError:
+                    self._record(_CANCELLED, automatic=True, tokens=size.total)
+                    raise
+
+    def _start(self, size: Size) -> None:
+        # The lease of the append may end before the summary is ready; that is laid only over what has not changed.
+        task = background_of(self._store).start(self._without_lease()._compact_later(size))
+        if task is None:
+            self._record("the store is closing", automatic=True, tokens=size.total)
+            return
+        self._state.runs_in(task)
+        task.add_done_callback(partial(self._record_cancelled, size))
+
+    def _record_cancelled(self, size: Size, task: asyncio.Task[None]) -> None:
+        # Here, because a task that is cancelled before its first step runs nothing of its own.
+        if task.cancelled():
+            self._record(_CANCELLED, automatic=True, tokens=size.total)
 
     def _skips(self, tokens: int) -> bool:
         if not self._state.skips(tokens):
