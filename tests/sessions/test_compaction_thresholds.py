@@ -217,6 +217,18 @@ async def test_an_append_that_adds_little_is_skipped_after_a_failure(store: Stor
     assert session.compaction_log[-1].reason.startswith("backing off")
 
 
+async def test_a_compaction_that_only_shortens_returns_none_and_says_so(store: Store, model: Model) -> None:
+    before = Session(store)
+    await before.append_message(assistant([{"type": "tool_use", "id": "1", "name": "read", "input": {}}]))
+    await before.append_message(tool_result("1", "All is well.\n" * 23_000, name="read"))
+    session = Session(store, on_compaction=create_compact_function(summarize=model), compact_after=8_000)
+
+    assert await session.compact() is None
+
+    assert session.compaction_log[-1].reason == "1 tool result was shortened"
+    assert await session.estimate_tokens() < 8_000
+
+
 async def test_a_function_that_finds_nothing_above_the_threshold_is_reported(
     store: Store, errors: list[Exception]
 ) -> None:
