@@ -95,6 +95,39 @@ def test_a_last_message_that_is_too_large_is_summarised() -> None:
     assert ids(planned([*said(4, "hello"), huge], 2_000).turns) == ["m3", "huge"]
 
 
+@pytest.mark.parametrize(
+    ("threshold", "question", "prompt"), [(4_950, 1_998, 0), (8_000, 4_030, 0), (8_000, 2_900, 4_000)]
+)
+def test_the_question_stays_while_it_fits_with_a_summary(threshold: int, question: int, prompt: int) -> None:
+    asked = user("word " * int(question / 1.3), id="question")
+    history = [*said(11, "word " * 300), asked]
+
+    plan = planned(history, threshold, prompt_tokens=prompt)
+
+    assert ids(plan.turns)[-1] != "question"
+    kept = sum(count_tokens(message) for message in history if message not in plan.turns)
+    assert question - 10 <= kept
+    assert prompt + kept + 2 * plan.summary_tokens <= threshold
+
+
+def test_the_last_message_comes_before_the_head() -> None:
+    head = said(3, "word " * 300)
+    newest = assistant("word " * 1_000, id="newest")
+
+    plan = planned([*head, *said(20, start=3), newest], 4_000)
+
+    assert plan.turns[0].id == "m1"
+    assert plan.turns[-1].id != "newest"
+    waiting = assistant([{"type": "text", "text": "word " * 1_400}, *calls("slow").parts], id="waiting")
+    assert planned([*head, *said(20, start=3), waiting], 4_000).turns[0].id == "m0"
+
+
+def test_a_question_beyond_three_quarters_is_summarised() -> None:
+    asked = user("word " * int(6_100 / 1.3), id="question")
+
+    assert ids(planned([*said(40), asked], 8_000).turns)[-1] == "question"
+
+
 def test_below_its_threshold_a_history_keeps_what_it_would_keep_without() -> None:
     huge = user("word " * 2_000, id="huge")
     history = [*said(12, "hello"), huge]
@@ -158,6 +191,16 @@ def test_the_newest_result_is_shortened_when_it_is_too_large(shape: str) -> None
     assert [one.message_id for one in plan.shortened] == ["result"]
     assert plan.turns == []
     assert sum(map(count_tokens, history)) - sum(one.tokens for one in plan.shortened) < 4_000
+
+
+def test_the_results_of_a_pending_step_in_the_head_are_shortened() -> None:
+    small = tool_result("a", "a line", name="look", id="small")
+    large = tool_result("of no call", "line\n" * 40_000, name="look", id="large")
+
+    plan = planned([user("go on", id="question"), calls("a", "slow"), small, large], 8_000)
+
+    assert [one.message_id for one in plan.shortened] == ["large"]
+    assert plan.turns == []
 
 
 def test_shortening_may_not_be_enough() -> None:
@@ -281,7 +324,9 @@ def test_what_a_plan_keeps_fits_or_cannot_be_summarised(
         and (history.pending is None or place <= history.pending)
         and all((start <= call < place) == (start <= result < place) for call, result in history.pairs)
     ]
-    assert total <= threshold or kept <= threshold // 2 or not alternatives
+    question = count_tokens(messages[-1]) if messages[-1].role == "user" and end == len(messages) - 1 else 0
+    most = max(threshold // 2, question if question <= threshold * 3 // 4 else 0)
+    assert total <= threshold or kept <= most or not alternatives
 
 
 # ── what is asked ────────────────────────────────────────────────────────────

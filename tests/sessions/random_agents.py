@@ -15,6 +15,7 @@ from typing import Any
 from leafward import Message, Session, assistant, create_compact_function, open_store, tool_result, user
 from leafward.formats import to_anthropic, to_openai_chat, to_openai_responses
 from tests.formats.validators import check_anthropic, check_openai_chat, check_openai_responses
+from tests.sessions.excuses import excuse
 
 STEPS = 80
 THRESHOLDS = (1_500, 3_000, 6_000, 20_000)
@@ -28,6 +29,8 @@ class Findings:
     payloads: int = 0
     compactions: int = 0
     reported: list[Exception] = field(default_factory=list)
+    unexcused: list[Exception] = field(default_factory=list)
+    """Those for which nothing else than the planner can be at fault."""
 
 
 class RandomAgent:
@@ -184,12 +187,17 @@ async def run_agent(seed: int) -> Findings:
     def summarize(prompt: str) -> str:
         return f"## Topic\nWeather, in {len(prompt)} characters."
 
+    async def report(error: Exception) -> None:
+        findings.reported.append(error)
+        if await excuse(session, threshold) is None:
+            findings.unexcused.append(error)
+
     async with open_store("memory://") as store:
         session = Session(
             store,
             on_compaction=create_compact_function(summarize=summarize),
             compact_after=threshold,
-            on_compaction_error=findings.reported.append,
+            on_compaction_error=report,
         )
         await RandomAgent(session, threshold, dice, findings).live()
     return findings

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import leafward
-from leafward import LeaseLost, Session, SessionManager, create_compact_function, open_store, user
+from leafward import Session, SessionManager, create_compact_function, open_store, user
 from leafward.testing.speaking import said, texts
 from leafward.testing.summarising import Failing, Slow, all_but_the_last, covering
 
@@ -101,7 +101,7 @@ async def test_a_failure_is_given_to_the_handler_and_backs_off() -> None:
         await errors.first.wait()
 
         assert {type(error) for error in errors} == {ConnectionError}
-        assert function.calls <= 8
+        assert function.calls <= 12
         assert len(await session.get_history()) == 100
         function.fails = False
         while not await session.get_compactions():
@@ -123,15 +123,52 @@ async def test_closing_the_store_cancels_what_runs(scheme: str, tmp_path: Path) 
     errors, function = Errors(), Slow()
     async with asyncio.timeout(PATIENCE):
         store = await open_store(scheme.format(tmp_path))
-        await later(store, function, on_compaction_error=errors).append_messages(said(6))
+        session = later(store, function, on_compaction_error=errors)
+        await session.append_messages(said(6))
         await function.asked.wait()
 
         await asyncio.gather(store.close(), store.close())
 
         assert function.running == 0
+        assert session.compaction_log[-1].reason == "it was cancelled"
         assert asyncio.all_tasks() == {asyncio.current_task()}
     gc.collect()
     assert errors == []
+
+
+async def test_a_task_that_has_not_begun_is_cancelled_and_recorded() -> None:
+    store = await open_store("memory://")
+    session = later(store, Slow())
+    await session.append_messages(said(6))
+
+    await store.close()
+
+    assert [record.reason for record in session.compaction_log] == ["it was cancelled"]
+
+
+async def test_no_task_starts_while_the_store_closes() -> None:
+    async with asyncio.timeout(PATIENCE):
+        store = await open_store("memory://")
+        closing, appended = asyncio.Event(), asyncio.Event()
+        other = Session(store, "other", on_compaction=Slow()).compact_after(20, background=True)
+
+        async def lingers(messages: list[Any]) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                closing.set()
+                await appended.wait()
+
+        await later(store, lingers).append_messages(said(6))
+        await asyncio.sleep(0)
+        ended = asyncio.create_task(store.close())
+        await closing.wait()
+        await other.append_messages(said(6))
+        appended.set()
+        await ended
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert [record.reason for record in other.compaction_log] == ["the store is closing"]
 
 
 async def test_what_was_cancelled_is_started_again_by_the_next_append(tmp_path: Path) -> None:
@@ -161,18 +198,24 @@ async def test_a_handler_may_close_the_store() -> None:
         await closed.wait()
 
 
-async def test_a_lease_that_was_released_meanwhile_is_reported() -> None:
+@pytest.mark.parametrize("takeover", [False, True])
+async def test_a_lease_that_was_released_meanwhile_does_not_matter(takeover: bool) -> None:
     async with open_store("memory://") as store, asyncio.timeout(PATIENCE):
         errors, function = Errors(), Slow()
         async with store.leases.acquire("s") as lease:
             session = later(store, function, on_compaction_error=errors).with_lease(lease)
             await session.append_messages(said(6))
             await function.asked.wait()
+            frozen = await session.freeze_system_prompt()
+        if takeover:
+            async with store.leases.acquire("s") as other:
+                await Session(store, "s").with_lease(other).append_message(user("m6"))
         function.go_on.set()
-        await errors.first.wait()
+        await until_summarised(session)
 
-        assert errors == [errors[0]]
-        assert isinstance(errors[0], LeaseLost)
+        assert texts(await session.get_history()) == ["so far", "m5", *(["m6"] if takeover else [])]
+        assert frozen == await session.freeze_system_prompt()
+    assert errors == []
 
 
 async def test_a_function_that_appends_elsewhere_starts_an_own_compaction() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from leafward import CompactionFailed, Message, Session, create_compact_function, open_store
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.sessions import CompactionRecord, estimate_tokens
+from tests.sessions.excuses import excuse
 from tests.sessions.random_agent import RandomAgent
 
 NO_TOKENIZER = "no tokenizer"
@@ -82,9 +83,16 @@ async def test_a_compaction_without_an_error_leaves_at_most_the_threshold(
     setup: dict[str, Any], walk: list[tuple[str, int]]
 ) -> None:
     errors: list[Exception] = []
+    unexcused: list[Exception] = []
     model = Summariser(setup["kind"])
     function = create_compact_function(summarize=model, token_counter=setup["own_counter"], **setup["limits"])
     context = [{"label": "soul", "provider": "be kind " * setup["prompt"]}] if setup["prompt"] else []
+
+    async def report(error: Exception) -> None:
+        errors.append(error)
+        if setup["kind"] == "good" and setup["counter"] is None and await excuse(session, setup["threshold"]) is None:
+            unexcused.append(error)
+
     async with open_store("memory://") as store:
         session = Session(
             store,
@@ -92,7 +100,7 @@ async def test_a_compaction_without_an_error_leaves_at_most_the_threshold(
             on_compaction=function,
             compact_after=setup["threshold"],
             token_counter=setup["counter"],
-            on_compaction_error=errors.append,
+            on_compaction_error=report,
         )
         agent = RandomAgent(session)
         for what, number in walk:
@@ -102,6 +110,7 @@ async def test_a_compaction_without_an_error_leaves_at_most_the_threshold(
             tried = attempts(session, last)
             reported = [error for error in errors[seen:] if str(error) != NO_TOKENIZER]
             assert [one.error for one in tried if one.error is not None] == reported
+            assert unexcused == []
             assert {type(error) for error in reported} <= {CompactionFailed, ConnectionError}
             if appended and tried and tried[-1].error is None:
                 assert await session.estimate_tokens() <= setup["threshold"]

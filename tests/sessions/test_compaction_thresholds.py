@@ -109,6 +109,21 @@ async def test_a_message_that_alone_exceeds_the_threshold_is_summarised(
     assert all(estimate_tokens(prompt) <= 4_000 for prompt in model.prompts)
 
 
+@pytest.mark.parametrize(("threshold", "tokens"), [(4_950, 2_000), (8_000, 4_030)])
+async def test_the_newest_question_is_answered_and_not_summarised(
+    store: Store, model: Model, errors: list[Exception], threshold: int, tokens: int
+) -> None:
+    session = compacting(store, model, errors, threshold)
+    await session.append_messages([user("word " * 300) for _ in range(11)])
+
+    await session.append_message(user("word " * int(tokens / 1.3), id="question"))
+
+    assert (await session.get_history())[-1].id == "question"
+    assert await session.estimate_tokens() <= threshold
+    assert len(model.prompts) == 1
+    assert errors == []
+
+
 async def test_a_first_compaction_of_a_huge_history_takes_several_calls(
     store: Store, model: Model, errors: list[Exception]
 ) -> None:
@@ -172,6 +187,46 @@ async def test_a_refused_summary_backs_off(store: Store, errors: list[Exception]
 
     assert len(model.prompts) == len(errors) <= 12
     assert "backing off: " in session.compaction_log[-1].reason
+
+
+async def test_results_are_shortened_while_the_summariser_is_away(store: Store, errors: list[Exception]) -> None:
+    def away(prompt: str) -> str:
+        raise ConnectionError("the model is away")
+
+    function = create_compact_function(summarize=away)
+    session = Session(store, on_compaction=function, compact_after=8_000, on_compaction_error=errors.append)
+    await session.append_messages([user("word " * 300) for _ in range(25)])
+    failed = len(errors)
+
+    for name in ("first", "second"):
+        await session.append_message(assistant([{"type": "tool_use", "id": name, "name": "read", "input": {}}]))
+        await session.append_message(tool_result(name, "All is well.\n" * 23_000, name="read"))
+
+        assert await session.estimate_tokens() < 20_000
+    assert failed == 1
+    assert {type(error) for error in errors} == {ConnectionError}
+
+
+async def test_an_append_that_adds_little_is_skipped_after_a_failure(store: Store, errors: list[Exception]) -> None:
+    session = compacting(store, Model(""), errors, 1_000)
+    await session.append_messages([user("word " * 100) for _ in range(10)])
+
+    await session.append_message(user("word"))
+
+    assert len(errors) == 1
+    assert session.compaction_log[-1].reason.startswith("backing off")
+
+
+async def test_a_compaction_that_only_shortens_returns_none_and_says_so(store: Store, model: Model) -> None:
+    before = Session(store)
+    await before.append_message(assistant([{"type": "tool_use", "id": "1", "name": "read", "input": {}}]))
+    await before.append_message(tool_result("1", "All is well.\n" * 23_000, name="read"))
+    session = Session(store, on_compaction=create_compact_function(summarize=model), compact_after=8_000)
+
+    assert await session.compact() is None
+
+    assert session.compaction_log[-1].reason == "1 tool result was shortened"
+    assert await session.estimate_tokens() < 8_000
 
 
 async def test_a_function_that_finds_nothing_above_the_threshold_is_reported(

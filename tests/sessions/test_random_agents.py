@@ -12,3 +12,5 @@ async def test_no_payload_is_refused_and_every_compaction_gets_below_its_thresho
     found = await run_agent(seed)
 
     assert found.payloads > 0
+    assert found.compactions > 0
+    assert found.unexcused == []

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 
+from leafward.core.calls import answered_id
 from leafward.core.compaction import CompactionContext
 from leafward.core.cutting import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import is_summary_id
+from leafward.core.parts import parts_of
 from leafward.core.shortening import shorten_results
 from leafward.core.summary_prompt import ask_for_summary
 from leafward.core.tokens import TokenCounter, checked_count, estimate_tokens
@@ -108,9 +110,12 @@ def make_plan(
     earlier summary is taken in again rather than protected, so that nothing between it and the tail is passed over.
 
     With a threshold, head and tail together get at most half of what it leaves beside the prompt, the head at most half
-    of that. A history above its threshold keeps no more than this: the newest tool results are shortened to fit, which
-    may be enough, and any other message that is too large is summarised, the last one too. `token_counter` counts for
-    the budgets in place of the session's counter; the threshold is always in the session's tokens.
+    of that. A history above its threshold keeps no more than this, the last message before any of the head: the newest
+    tool results are shortened to fit, which may be enough, and any other message that is too large is summarised, the
+    last one too. A last message by the user may take three quarters of what the prompt leaves.
+
+    `token_counter` counts for the budgets in place of the session's counter; the threshold is always in the session's
+    tokens.
     """
     return _Planner(messages, limits, context, token_counter).plan()
 
@@ -134,12 +139,11 @@ class _Planner:
         # Neighbouring summaries may share messages (overlays that cross): neither can be replaced without the other.
         joined = [(index, index + 1) for index, both in enumerate(pairwise(self._summaries)) if all(both)]
         self._cuts = Cuts.of(self._messages, joined)
-        self._weigh()
         threshold = _UNLIMITED if context.threshold is None else context.threshold
         # Where the prompt takes nearly everything, a short history is still better than a long one.
-        self._free = max(threshold - context.prompt_tokens, threshold // 4)
-        self._kept_at_most = self._free // 2
-        self._start = self._choose_start()
+        self._left = threshold - context.prompt_tokens
+        self._free = max(self._left, threshold // 4)
+        self._weigh()
 
     def plan(self) -> Plan | None:
         if not self._messages:
@@ -176,6 +180,19 @@ class _Planner:
         same = self._count is self._context.count
         self._costs = self._weights if same else [self._count(message) for message in self._messages]
         self._before = list(accumulate(self._weights, initial=0))
+        if self._messages:
+            self._kept_at_most = self._choose_kept()
+            self._start = self._choose_start()
+
+    def _choose_kept(self) -> int:
+        """Return how much head and tail may take: half of what is free, or what the user's last message needs."""
+        newest = self._newest()
+        asks = self._is_over() and _is_question(self._messages[-1]) and newest <= self._left * 3 // 4
+        return max(self._free // 2, newest if asks else 0)
+
+    def _newest(self) -> int:
+        """Return the tokens of the last step."""
+        return self._before[-1] - self._before[self._last_step()]
 
     def _kept(self, end: int) -> int:
         """Return the tokens of the head and of the messages from `end` on."""
@@ -189,6 +206,8 @@ class _Planner:
         summaries, cuts = self._summaries, self._cuts
         first_summary = summaries.index(True) if True in summaries else len(summaries)
         wanted = min(self._limits.protect_head, first_summary)
+        if self._is_over():
+            wanted = min(wanted, self._last_step())
         start = cuts.at_or_after(wanted)
         if start > first_summary:
             # Rather give up some of the head than step over a summary.
@@ -200,7 +219,14 @@ class _Planner:
     def _head_fits(self, start: int) -> bool:
         budget = self._limits.head_token_budget
         within = budget is None or sum(self._costs[:start]) <= budget
-        return within and self._before[start] <= self._kept_at_most // 2
+        return within and self._before[start] <= min(self._kept_at_most // 2, self._left_by_newest())
+
+    def _left_by_newest(self) -> int:
+        """Return what the last step leaves for the head; if it is too large to stay, it leaves everything."""
+        newest = self._newest()
+        if not self._is_over() or (newest > self._kept_at_most and not self._waits()):
+            return self._kept_at_most
+        return max(0, self._kept_at_most - newest)
 
     def _choose_end(self) -> int:
         """Return where the tail begins; at the start or before it when nothing is to be summarised."""
@@ -239,7 +265,10 @@ class _Planner:
     def _last_end(self) -> int:
         """Return the last place where a tail may begin: behind all messages only if the last ones are too large."""
         last, everything = self._last_step(), len(self._messages)
-        return last if self._cuts.pending < everything or self._fits(last) else everything
+        return last if self._waits() or self._fits(last) else everything
+
+    def _waits(self) -> bool:
+        return self._cuts.pending < len(self._messages)
 
     def _tail(self) -> int:
         """Return where the tail begins that fits into its budget; the last message always belongs to it."""
@@ -257,16 +286,20 @@ class _Planner:
         """Shorten the newest tool results, if they are too large to be kept as they are."""
         first = self._last_step()
         room = self._kept_at_most - self._before[self._start]
-        if first < self._start or self._kept(first) <= self._kept_at_most:
+        if self._kept(first) <= self._kept_at_most:
             return []
         # To half of the room: the question that they answer is to fit in beside them.
         shown, results = shorten_results(self._messages[first:], room // 2, self._context.count)
-        waits = self._cuts.pending < len(self._messages)
-        if not waits and sum(map(self._context.count, shown)) > room:
+        if not self._waits() and sum(map(self._context.count, shown)) > room:
             return []
         self._messages[first:] = shown
         self._weigh()
         return results
+
+
+def _is_question(message: Message) -> bool:
+    """Tell whether a message is what the user says, not what a tool found."""
+    return message.role == "user" and all(answered_id(part) is None for part in parts_of(message.body))
 
 
 def _check_number(name: str, value: object, least: int) -> None:

@@ -16,6 +16,7 @@ from leafward.core.overlays import Compaction
 LONGEST_WAIT = 64
 """Appends after which an automatic compaction is tried again, however often it failed."""
 _REMEMBERED = 50
+_MUCH_MORE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class CompactionState:
         self._task: asyncio.Task[None] | None = None
         self.failures = 0
         self.appends_to_skip = 0
+        self.tokens_left = 0
+        """What the session took after the last attempt that failed."""
         self.prompt_unknown = False
         """Whether the prompt could not be counted when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
@@ -62,10 +65,18 @@ class CompactionState:
     def runs_in(self, task: asyncio.Task[None]) -> None:
         self._task = task
 
-    def back_off(self) -> None:
+    def back_off(self, tokens_left: int) -> None:
+        self.tokens_left = tokens_left
         _backing_off.append(self)
         self.failures += 1
         self.appends_to_skip = min(2**self.failures - 1, LONGEST_WAIT)
+
+    def skips(self, tokens: int) -> bool:
+        """Count an append that does not try after a failure, if this is one; one that adds much is not."""
+        if self.appends_to_skip == 0 or tokens > self.tokens_left * _MUCH_MORE:
+            return False
+        self.appends_to_skip -= 1
+        return True
 
     def succeeded(self) -> None:
         self.failures = self.appends_to_skip = 0

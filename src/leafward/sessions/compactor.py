@@ -7,8 +7,10 @@ import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from leafward.core.compaction import (
@@ -35,6 +37,8 @@ from leafward.stores.background import background_of
 from leafward.stores.contracts import MessageStore, NewOverlay, Store, Unchanged, View, Weight
 
 _log = logging.getLogger("leafward.sessions")
+
+_CANCELLED = "it was cancelled"
 
 
 class Size(NamedTuple):
@@ -75,6 +79,7 @@ class Compactor:
         largest: int,
         prompt_tokens: Callable[..., Awaitable[int]],
         applied: Callable[[], Awaitable[None]],
+        without_lease: Callable[[], Compactor],
     ) -> None:
         self._setup = setup
         self._messages = messages
@@ -84,6 +89,7 @@ class Compactor:
         self._largest = largest
         self._prompt_tokens = prompt_tokens
         self._applied = applied
+        self._without_lease = without_lease
         # Handles on one custom storage have different messages, and this in common.
         self._state = state_of(getattr(messages, "kept", messages), scope)
 
@@ -110,6 +116,9 @@ class Compactor:
         async with self._state.alone():
             try:
                 attempt = await self._run(leaf_id, prompt_tokens)
+            except asyncio.CancelledError:
+                self._record(_CANCELLED, automatic=False)
+                raise
             except Exception as error:
                 self._record("it failed", automatic=False, error=error)
                 raise
@@ -126,14 +135,14 @@ class Compactor:
         threshold = self._setup.compact_after
         if weight is None or threshold is None:
             return
-        if self._state.prompt_unknown and self._skips():
+        if self._state.prompt_unknown and self._skips(weight.window):
             return
         try:
             self._state.prompt_unknown = True
             size = await self.weigh(weight)
             self._state.prompt_unknown = False
         except Exception as error:  # noqa: BLE001  (the message is stored, and its append must not seem to have failed)
-            await self._failed(error, weight.window)
+            await self._failed(error, Size(weight.window, 0))
             return
         if size.total <= threshold:
             return
@@ -141,15 +150,31 @@ class Compactor:
             self._record("another compaction is running", automatic=True, tokens=size.total)
         elif not self._skips(size.total):
             if self._setup.compact_in_background:
-                self._state.runs_in(background_of(self._store).start(self._compact_later(size)))
+                self._start(size)
             else:
-                await self._compact_now(size)
+                try:
+                    await self._compact_now(size)
+                except asyncio.CancelledError:
+                    self._record(_CANCELLED, automatic=True, tokens=size.total)
+                    raise
 
-    def _skips(self, tokens: int | None = None) -> bool:
-        """Count an append that does not try after a failure, if this is one."""
-        if self._state.appends_to_skip == 0:
+    def _start(self, size: Size) -> None:
+        # The lease of the append may end before the summary is ready; that is laid only over what has not changed.
+        task = background_of(self._store).start(self._without_lease()._compact_later(size))
+        if task is None:
+            self._record("the store is closing", automatic=True, tokens=size.total)
+            return
+        self._state.runs_in(task)
+        task.add_done_callback(partial(self._record_cancelled, size))
+
+    def _record_cancelled(self, size: Size, task: asyncio.Task[None]) -> None:
+        # Here, because a task that is cancelled before its first step runs nothing of its own.
+        if task.cancelled():
+            self._record(_CANCELLED, automatic=True, tokens=size.total)
+
+    def _skips(self, tokens: int) -> bool:
+        if not self._state.skips(tokens):
             return False
-        self._state.appends_to_skip -= 1
         failed, left = self._state.failures, self._state.appends_to_skip + 1
         self._record(f"backing off: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
         return True
@@ -167,13 +192,13 @@ class Compactor:
                 await self._renew_prompt()
             error = await self._without_effect(attempt)
         except Exception as failure:  # noqa: BLE001  (as above)
-            await self._failed(failure, size.total)
+            await self._failed(failure, size)
             return
         self._record(attempt.reason, automatic=True, tokens=size.total, compaction=attempt.made, error=error)
         if error is None:
             self._state.succeeded()
         else:
-            self._state.back_off()
+            self._state.back_off(error.tokens or size.total)
             await self._report(error)
 
     async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
@@ -187,9 +212,12 @@ class Compactor:
         reason = "; ".join(filter(None, (attempt.reason, why)))
         return CompactionFailed(self._scope.session_id, reason, tokens=size.total, threshold=threshold)
 
-    async def _failed(self, error: Exception, tokens: int) -> None:
-        self._state.back_off()
-        self._record("it failed", automatic=True, tokens=tokens, error=error)
+    async def _failed(self, error: Exception, size: Size) -> None:
+        self._state.back_off(size.total)
+        self._record("it failed", automatic=True, tokens=size.total, error=error)
+        # Tool results may have been shortened before it failed. A store that cannot say so has failed in the same way.
+        with suppress(Exception):
+            self._state.tokens_left = (await self._messages.weigh(self._scope)).window + size.prompt
         await self._report(error)
 
     async def _known_prompt(self) -> int:

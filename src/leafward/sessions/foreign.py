@@ -198,7 +198,7 @@ class ForeignMessages:
     async def upsert(self, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False) -> Appended:
         if await self.get(scope, draft.message.id) is None:
             return await self.append(scope, [draft], parent, weigh=weigh)
-        return Appended([await self.update(scope, draft)], 0, None)
+        return Appended([await self.update(scope, draft)], 0, await self.weigh(scope) if weigh else None)
 
     async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
         there = [one for one in dict.fromkeys(message_ids) if await self.get(scope, one) is not None]

@@ -66,7 +66,8 @@ class MessageWriter:
             appended = await self._messages.append(self._scope, drafts, _parent(parent_id), weigh=self._weighs)
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
-        await self._after_append(appended)
+        if appended.inserted:
+            await self._after_write(appended)
         return appended.messages
 
     async def update(self, given: MessageLike) -> Message:
@@ -83,19 +84,14 @@ class MessageWriter:
             )
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
-        if appended.inserted:
-            await self._after_append(appended)
-        else:
-            await self._hide_unloaded(appended.messages)
+        await self._after_write(appended)
         return appended.messages[0]
 
     @property
     def _weighs(self) -> bool:
         return self._setup.compact_after is not None
 
-    async def _after_append(self, appended: Appended) -> None:
-        if not appended.inserted:
-            return
+    async def _after_write(self, appended: Appended) -> None:
         await self._hide_unloaded(appended.messages)
         if appended.weight is not None or self._setup.token_counter is not None:
             await self._compactor().after_append(appended.weight)

@@ -330,7 +330,8 @@ class Session(Conversation, Configurable):
         """Have the compaction function replace a part of the history by a summary; `None` when none was laid.
 
         Stored messages never change, and the summary applies only if what it sums up is still the same when it is
-        ready. `compaction_log` says why none was laid.
+        ready. Where it is enough to show tool results shortened, that is done and none is laid. `compaction_log` says
+        why none was.
 
         Raises:
             CompactionFailed: the summary is blank, or longer than what it replaces.

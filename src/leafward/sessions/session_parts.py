@@ -9,7 +9,7 @@ from leafward.core.ids import Scope
 from leafward.sessions.message_writer import MessageWriter
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
-from leafward.stores.contracts import MessageStore, Store, largest_message
+from leafward.stores.contracts import MessageStore, Store, largest_message, without_lease
 
 if TYPE_CHECKING:
     from leafward.sessions.compactor import Compactor
@@ -74,4 +74,18 @@ class SessionParts:
             largest=self.largest,
             prompt_tokens=self.prompt.tokens,
             applied=self.prompt.renew,
+            without_lease=self._compactor_without_lease,
         )
+
+    def _compactor_without_lease(self) -> Compactor:
+        """Return a compactor that can still write when the lease of this handle has ended."""
+        store = self._store
+        if store is None or without_lease(store) is store:
+            return self.compactor
+        store = without_lease(store)
+        parts = SessionParts(self._setup, self._scope, store, store.messages)
+        parts.count = self.count
+        if self._setup.prompt_provider is None:
+            # The handle may hold a frozen prompt, which the compaction ends; to renew it writes nothing.
+            parts.prompt = self.prompt
+        return parts.compactor

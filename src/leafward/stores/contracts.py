@@ -55,7 +55,7 @@ class Weight(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What is stored now, how many of it are new, and what the session weighs if that was asked for."""
+    """What is stored now, how many of it are new, and what the session weighs if that was asked for and has changed."""
 
     messages: list[Message]
     inserted: int
@@ -383,3 +383,8 @@ class Store(Protocol):
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *_: object) -> None: ...
+
+
+def without_lease(store: Store) -> Store:
+    """Return the store that `fenced` made this one from, else the store itself."""
+    return getattr(store, "unfenced", store)

@@ -144,7 +144,7 @@ class MemoryStore(SqlStore):
 
     async def close(self) -> None:
         self._guard.check_process()
-        await self.background.cancel()
+        await self.background.close()
         self._guard.closed = True
         self._data.signals.notify_all()
         if not self._named:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leafward import Message, Session, create_compact_function, user
+from leafward import Message, Session, assistant, create_compact_function, user
 from leafward.core.tokens import count_tokens
 from leafward.sessions import estimate_tokens
 from leafward.testing.failing import FailingContract
@@ -39,6 +39,18 @@ class _Firing:
         assert last == (await session.get_history())[-1]
         assert len(await session.get_raw_history()) == 7
 
+    async def test_a_reply_that_grows_by_replacing_it_fires_it(self, store: Store) -> None:
+        session = Session(store, "s", on_compaction=all_but_the_last, compact_after=100)
+        await session.append_messages(said(6))
+
+        for words in (1, 20, 80):
+            await session.upsert_message(assistant("word " * words, id="reply"))
+
+        history = await session.get_history()
+        assert texts(history)[0] == "so far"
+        assert (history[-1].id, history[-1].text) == ("reply", "word " * 80)
+        assert len(history) == 2
+
     async def test_the_threshold_counts_what_estimate_tokens_counts(self, store: Store) -> None:
         text = "You are helpful. " * 20
         session = Session(store, "s", context=[{"label": "soul", "provider": text}])
@@ -66,13 +78,13 @@ class _Firing:
         assert function.calls == 1
         await session.append_message(user("known", id="1"))
         await session.update_message(user("changed", id="1"))
-        await session.upsert_message(user("changed", id="2"))
         await session.checkout("1")
         await session.delete_messages(["2"])
         assert function.calls == 1
-        await session.upsert_message(user("back-off", id="skipped"))
-        await session.upsert_message(user("new", id="new"))
+        await session.upsert_message(user("word " * 50, id="new"))
         assert function.calls == 2
+        await session.upsert_message(user("word " * 100, id="new"))
+        assert function.calls == 3
 
     async def test_one_counter_serves_trigger_and_cut(self, store: Store) -> None:
         def count(message: Message) -> int:
@@ -233,6 +245,8 @@ class _Weighing:
             lambda: session.append_message(user("one more", id="12")),
             lambda: session.update_message(user("changed " * 30, id="9")),
             lambda: session.update_message(user("changed " * 30, id="4")),
+            lambda: session.upsert_message(user("changed again " * 30, id="11")),
+            lambda: session.upsert_message(user("changed again " * 30, id="5")),
             lambda: session.delete_messages(["2", "8"]),
             lambda: session.append_message(user("a branch", id="b"), parent_id="5"),
             lambda: session.append_message(user("on it", id="b2")),

@@ -75,7 +75,7 @@ class FileStore(SqlStore):
     async def close(self) -> None:
         """Finish what was begun and let go of the directory; every call returns when that is done."""
         self._guard.check_process()
-        await self.background.cancel()
+        await self.background.close()
         if self._closing is None:
             self._guard.closed = True
             self._runner.signals.notify_all()

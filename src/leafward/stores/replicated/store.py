@@ -38,9 +38,10 @@ class ReplicatedStore(SqlStore):
     async def close(self) -> None:
         """Finish what was begun and let go of the server; a second call does nothing."""
         self._guard.check_process()
-        await self.background.cancel()
         if not self._guard.closed:
             # Connections are those of the loop they were made in.
             self._guard.check()
+        await self.background.close()
+        if not self._guard.closed:
             self._guard.closed = True
             await self.runner.close()

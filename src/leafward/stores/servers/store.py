@@ -32,10 +32,11 @@ class ServerStore(SqlStore):
     async def close(self) -> None:
         """Finish what was begun and let go of the connections; a pool that was given stays open."""
         self._guard.check_process()
-        await self.background.cancel()
         if not self._guard.closed:
             # Connections are those of the loop they were made in.
             self._guard.check()
+        await self.background.close()
+        if not self._guard.closed:
             self._guard.closed = True
             await self._runner.close()
             await self._server.close()

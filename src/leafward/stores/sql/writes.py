@@ -90,7 +90,7 @@ def update(indexing: Indexing, scope: Scope, draft: Draft) -> Operation[Message]
     rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
     if session is None or not rows:
         raise MessageNotFound(draft.message.id)
-    return (yield from _replace(indexing, session, rows[0], draft))
+    return (yield from _replace(indexing, session, rows[0], draft)).messages[0]
 
 
 def upsert(
@@ -100,10 +100,12 @@ def upsert(
     rows = [] if session is None else (yield sql.FIND_MESSAGE, (session.tree_no, draft.message.id))
     if session is None or not rows:
         return (yield from append(indexing, scope, [draft], parent, weigh=weigh))
-    return Appended([(yield from _replace(indexing, session, rows[0], draft))], 0, None)
+    return (yield from _replace(indexing, session, rows[0], draft, weigh=weigh))
 
 
-def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) -> Operation[Message]:
+def _replace(
+    indexing: Indexing, session: SessionRow, row: Any, draft: Draft, *, weigh: bool = False
+) -> Operation[Appended]:
     message = draft.message
     place, _, _, created_at, old_body = row
     yield from indexing.changed(session, place, old_body)
@@ -112,8 +114,10 @@ def _replace(indexing: Indexing, session: SessionRow, row: Any, draft: Draft) ->
         # What an unloading hid stays hidden, and goes on to cost what its notice does.
         tokens = shown_tokens(message, dict((yield sql.NOTICES_AT, (place,))), tokens)
     yield sql.CHANGE_MESSAGE, (message.role, tokens, draft.body.decode(), place)
-    yield from record(session._replace(window=None), "update", [message.id])
-    return Message.stored(message.id, message.role, created_at, decode_body(draft.body))
+    session = session._replace(window=(yield from weigh_window(session)) if weigh else None)
+    yield from record(session, "update", [message.id])
+    stored = Message.stored(message.id, message.role, created_at, decode_body(draft.body))
+    return Appended([stored], 0, (yield from _weight(session)) if weigh else None)
 
 
 def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Operation[int]:

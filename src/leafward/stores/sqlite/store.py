@@ -76,7 +76,7 @@ class SqliteStore(SqlStore):
     async def close(self) -> None:
         """Finish what was begun, tidy the file and let go of it; every call returns when that is done."""
         self._guard.check_process()
-        await self.background.cancel()
+        await self.background.close()
         if self._closing is None:
             self._guard.closed = True
             self._signals.notify_all()
