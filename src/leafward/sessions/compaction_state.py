@@ -16,7 +16,7 @@ from leafward.core.overlays import Compaction
 LONGEST_WAIT = 64
 """Appends after which an automatic compaction is tried again, however often it failed."""
 _REMEMBERED = 50
-_MUCH_MORE = 1.25
+_MUCH_MORE = 1.5
 
 
 @dataclass(frozen=True, slots=True)

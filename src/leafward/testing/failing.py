@@ -82,7 +82,7 @@ class FailingContract:
 
         for n in range(200):
             await handles[n % 2].append_message(user(f"m{n}", id=f"{n}"))
-        # Spaced out, and once more whenever it has grown by a quarter.
+        # Spaced out, and once more whenever it has grown by half.
         assert 2 <= function.calls <= 16
 
         function.fails = False
