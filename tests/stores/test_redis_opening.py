@@ -147,7 +147,7 @@ class TestRefused:
     async def test_what_is_no_url(self, url: str) -> None:
         assert "write" in await _refusal(url) or "number" in await _refusal(url)
 
-    @pytest.mark.parametrize("prefix", ["{x}:", "a{", "}", "a\nb", 7, None])
+    @pytest.mark.parametrize("prefix", ["{x}:", "a{", "}", "a\nb", 7])
     async def test_what_is_no_prefix(self, redis_url: str, prefix: str) -> None:
         with pytest.raises(ConfigurationError, match="prefix"):
             await open_store(redis_url, key_prefix=prefix)
