@@ -101,7 +101,7 @@ async def test_a_failure_is_given_to_the_handler_and_backs_off() -> None:
         await errors.first.wait()
 
         assert {type(error) for error in errors} == {ConnectionError}
-        assert function.calls <= 12
+        assert function.calls <= 8
         assert len(await session.get_history()) == 100
         function.fails = False
         while not await session.get_compactions():
