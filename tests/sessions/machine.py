@@ -188,7 +188,9 @@ class SessionMachine(RuleBasedStateMachine):
         self.model.update(row)
         write = self.session.upsert_message if upsert else self.session.update_message
         stored = self.call(lambda: write(as_message(row)), True)
-        assert as_seen(stored) == as_kept(self.model.rows[row.id])
+        kept = as_kept(self.model.rows[row.id])
+        self.after_append()
+        assert as_seen(stored) == kept
 
     @rule(text=texts, minute=minutes, role=roles)
     def upsert_a_new_message(self, text: str, minute: int, role: str) -> None:

@@ -13,7 +13,8 @@ CALLS = frozenset({"tool_use", "tool_call"})
 """The types of a part that asks for a tool and holds no result; `tool_call` is AgentScope for Python's."""
 
 _THINKING = frozenset({"thinking", "reasoning", "redacted_thinking"})
-_SETTLED = frozenset({"output-available", "output-error", "output-denied"})
+# A tuple, because a stored part may have anything as its state, and a set asks for its hash.
+_SETTLED = ("output-available", "output-error", "output-denied")
 _MEDIA = frozenset(
     {"image", "audio", "video", "file", "data", "image_url", "input_audio", "input_image", "input_file", "document"}
 )
@@ -88,7 +89,7 @@ def parts_of(body: Mapping[str, Any]) -> list[Part]:
     """
     parts: list[Part] = body["parts"]
     if isinstance(body.get("tool_calls"), list):
-        known = {part.get("id") for part in parts if part["type"] in CALLS}
+        known = [part.get("id") for part in parts if part["type"] in CALLS]
         calls = [_openai_call(call) for call in cast(list[object], body["tool_calls"])]
         parts = [*parts, *(call for call in calls if call is not None and call["id"] not in known)]
     answered = body.get("tool_call_id")

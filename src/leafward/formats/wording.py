@@ -10,7 +10,7 @@ from leafward.core.parts import Part, is_thinking, is_ui_only, thinking_text
 from leafward.core.provider_extras import raw_of, without_origin
 from leafward.formats.media import Media, read_media
 
-_ASKING = frozenset({"approval-requested", "asking"})
+_ASKING = ("approval-requested", "asking")
 _ENCRYPTED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
 
 
