@@ -196,15 +196,16 @@ claude_image = mixed(
 claude_thought = mixed(
     words.map(lambda text: {"type": "thinking", "thinking": text, "signature": "sig=="}),
     {"type": "redacted_thinking", "data": "opaque=="},
-    {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}},
-    {
-        "type": "web_search_tool_result",
-        "tool_use_id": "srv_1",
-        "content": [
-            {"type": "web_search_result", "title": "t", "url": "https://x.test", "encrypted_content": "E=="},
-        ],
-    },
 )
+
+
+def searched(number: int) -> list[dict[str, Any]]:
+    """Return what Claude asked a tool of the API's own, and what that found."""
+    page = {"type": "web_search_result", "title": "t", "url": "https://x.test", "encrypted_content": "E=="}
+    return [
+        {"type": "server_tool_use", "id": f"srv_{number}", "name": "web_search", "input": {"query": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": f"srv_{number}", "content": [page]},
+    ]
 
 
 @st.composite
@@ -220,6 +221,7 @@ def anthropic_payloads(draw: st.DrawFn) -> dict[str, Any]:
         else:
             content: Any = draw(words.map(str.strip) | st.lists(claude_thought | claude_text, min_size=1, max_size=3))
             if isinstance(content, list):
+                content += searched(next(numbers)) if draw(st.booleans()) else []
                 calls = [
                     {"type": "tool_use", "id": f"toolu_{next(numbers)}", "name": "f", "input": draw(objects)}
                     for _ in range(draw(st.integers(0, 3)))

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from anthropic.types import TextBlock, ToolUseBlock
 
-from leafward import assistant, system, tool_result, user
+from leafward import Message, assistant, system, tool_result, user
 from leafward.formats import from_anthropic, from_ui_messages, to_anthropic, to_ui_messages
 
 CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Paris"}}
+HI = {"type": "text", "text": "hi"}
 
 
 def test_a_turn_with_a_tool_is_told_in_order() -> None:
@@ -158,3 +159,47 @@ def test_an_id_given_to_a_repeated_call_is_not_one_that_another_call_has() -> No
 
     assert [block["id"] for block in said[1]["content"]] == ["c1", "c1_3", "c1_2"]
     assert [block["tool_use_id"] for block in said[2]["content"]] == ["c1", "c1_3", "c1_2"]
+
+
+SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+
+
+def test_a_search_of_the_api_that_broke_off_is_left_out() -> None:
+    other = {**FOUND, "tool_use_id": "srv_2"}
+    broken = [user("look it up"), Message("assistant", [SEARCH]), user("well?"), Message("assistant", [other, HI])]
+
+    payload = to_anthropic([*broken, user("so?")])
+
+    assert [message["content"] for message in payload["messages"]] == [
+        [{"type": "text", "text": "look it up"}, {"type": "text", "text": "well?"}],
+        "hi",
+        "so?",
+    ]
+
+
+def test_a_search_of_the_api_goes_back_with_what_it_found() -> None:
+    payload = to_anthropic([user("look it up"), Message("assistant", [SEARCH, FOUND, HI]), user("so?")])
+
+    assert payload["messages"][1]["content"] == [SEARCH, FOUND, HI]
+
+
+def test_a_search_on_which_the_api_paused_goes_back_alone() -> None:
+    payload = to_anthropic([user("look it up"), Message("assistant", [SEARCH])])
+
+    assert payload["messages"][1]["content"] == [SEARCH]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "base64", "media_type": "image/svg+xml", "data": "aGk="},
+        {"type": "base64", "media_type": "image/png", "data": "not base64"},
+        {"type": "url", "url": "/home/me/cat.png"},
+        {"type": "url", "url": "data:image/png,raw"},
+    ],
+)
+def test_an_image_that_the_api_refuses_is_named_in_words(source: dict[str, Any]) -> None:
+    payload = to_anthropic([Message("user", [{"type": "image", "source": source}])])
+
+    assert payload["messages"][0]["content"].startswith("[image")

@@ -152,11 +152,14 @@ _CLAUDE_FIELDS = {
     "tool_use": {"type", "id", "name", "input", "cache_control", "caller"},
     "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
     "search_result": {"type", "source", "title", "content", "citations", "cache_control"},
+    "server_tool_use": {"type", "id", "name", "input"},
+    "web_search_tool_result": {"type", "tool_use_id", "content"},
 }
 _CLAUDE_BLOCKS = {
     "user": {"text", "image", "document", "tool_result", "search_result"},
-    "assistant": {"text", "thinking", "redacted_thinking", "tool_use"},
+    "assistant": {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"},
 }
+_CLAUDE_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 def check_anthropic(payload: dict[str, Any]) -> None:
@@ -182,10 +185,20 @@ def check_anthropic(payload: dict[str, Any]) -> None:
         assert len(set(calls)) == len(calls), f"{where} uses an id twice"
         seen |= set(calls)
     assert not calls, f"{calls} have no result"
+    _check_server_tools(messages)
     if messages and messages[-1]["role"] == "assistant":
         last = messages[-1]["content"]
         text = last if isinstance(last, str) else last[-1].get("text", "")
         assert text == text.rstrip(), "the last message ends with a space"
+
+
+def _check_server_tools(messages: Payload) -> None:
+    blocks = [block for message in messages if isinstance(message["content"], list) for block in message["content"]]
+    asked = {block["id"] for block in blocks if block["type"] == "server_tool_use"}
+    answered = {block["tool_use_id"] for block in blocks if block["type"] == "web_search_tool_result"}
+    assert answered <= asked, "a result of a server tool that was not called"
+    if messages[-1:] and messages[-1]["role"] != "assistant":
+        assert asked <= answered, "a call of a server tool has no result"
 
 
 def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
@@ -203,8 +216,28 @@ def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
         for inner in block["content"]:
             assert inner["type"] in ("text", "image", "document", "search_result"), where
             _check_claude_block(inner, "user", where)
-    elif kind in ("image", "document") and block["source"]["type"] == "url":
-        check_url(block["source"]["url"], where)
+    elif kind in ("image", "document"):
+        _check_claude_source(block["source"], kind, where)
+        assert isinstance(block.get("title", ""), str), where
+        assert isinstance(block.get("context", ""), str), where
+
+
+def _check_claude_source(source: dict[str, Any], kind: str, where: str) -> None:
+    if source["type"] == "url":
+        check_url(source["url"], where)
+    elif source["type"] == "base64":
+        assert base64.b64decode(source["data"], validate=True), f"{where}: no bytes"
+        assert source["media_type"] in (_CLAUDE_IMAGES if kind == "image" else ("application/pdf",)), where
+    elif source["type"] == "text":
+        assert kind == "document", where
+        assert isinstance(source["data"], str), where
+        assert source["media_type"] == "text/plain", where
+    elif source["type"] == "content":
+        assert kind == "document", where
+        assert source["content"], where
+    else:
+        assert source["type"] == "file", where
+        assert isinstance(source["file_id"], str), where
 
 
 CHECKS = {

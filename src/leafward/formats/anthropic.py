@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from leafward.core.calls import Call, Result
+from leafward.core.calls import Call, Item, Result
 from leafward.core.json_fields import json_object, object_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
 from leafward.formats.limits import function_name, plain_id
-from leafward.formats.media import read_media
+from leafward.formats.media import Media, read_media
 from leafward.formats.reading import Messages, build, checked_messages
-from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
+from leafward.formats.turns import Answers, Entry, Turn, media_to_user, turns, with_ids
 from leafward.formats.wording import as_text, output_as_text
 
 NAME = "anthropic"
@@ -32,28 +32,22 @@ _FIELDS = {
     "tool_result": {"tool_use_id", "content", "is_error", "cache_control"},
 }
 """The blocks that become parts as they are, and the fields the API knows in them: it refuses all others."""
-_NATIVE = frozenset(
+_TEXTS = ("title", "context")
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_SERVER_RESULTS = frozenset(
     {
-        "server_tool_use",
         "web_search_tool_result",
         "web_fetch_tool_result",
         "code_execution_tool_result",
         "bash_code_execution_tool_result",
         "text_editor_code_execution_tool_result",
         "tool_search_tool_result",
-        "tool_reference",
-        "container_upload",
-        "mcp_tool_use",
         "mcp_tool_result",
     }
 )
-_SOURCE_FIELDS = {
-    "base64": {"type", "media_type", "data"},
-    "url": {"type", "url"},
-    "file": {"type", "file_id"},
-    "text": {"type", "media_type", "data"},
-    "content": {"type", "content"},
-}
+_NATIVE = _SERVER_CALLS | _SERVER_RESULTS | {"tool_reference", "container_upload"}
+
+
 # ── to Anthropic ─────────────────────────────────────────────────────────────
 
 
@@ -70,6 +64,7 @@ def to_anthropic(messages: Messages) -> dict[str, Any]:
         ValueError: something in `messages` is no message.
     """
     found = with_ids(turns(checked_messages(messages)), plain_id, everywhere=True)
+    _leave_out_halves(found)
     system: list[dict[str, Any]] = []
     system_as_list = False
     payload = _Payload()
@@ -83,6 +78,42 @@ def to_anthropic(messages: Messages) -> dict[str, Any]:
             kept = rest_of(entry.message.extra, NAME) if entry.first else {}
             payload.add(entry.role, _blocks(entry), kept)
     return {"system": _content(system, system_as_list) if system else "", "messages": payload.finish()}
+
+
+def _leave_out_halves(entries: Sequence[Entry]) -> None:
+    """Leave out what the API's own tools were asked without an answer, and what they answered without being asked.
+
+    A stream that broke off leaves them behind, and the API refuses them. At the end of a conversation it takes a call
+    alone: it paused there, and goes on.
+    """
+    spoken = [entry for entry in entries if isinstance(entry, Turn) and entry.role == "assistant"]
+    halves = [half for turn in spoken for item in turn.items if (half := _half(item)) is not None]
+    whole = {half for half in halves if half.other in halves and half.id}
+    for turn in spoken:
+        kept = {half for half in halves if half.asks and half.id} | whole if turn is entries[-1] else whole
+        turn.items = [item for item in turn.items if (half := _half(item)) is None or half in kept]
+
+
+class _Half(NamedTuple):
+    """A call of a tool that the API runs itself, or the result of one."""
+
+    id: str
+    asks: bool
+
+    @property
+    def other(self) -> _Half:
+        return _Half(self.id, not self.asks)
+
+
+def _half(item: Item) -> _Half | None:
+    if not isinstance(item, dict):
+        return None
+    block = raw_of(item, NAME) or item
+    asks = block["type"] in _SERVER_CALLS
+    if not asks and block["type"] not in _SERVER_RESULTS:
+        return None
+    found: object = block.get("id" if asks else "tool_use_id")
+    return _Half(found if isinstance(found, str) else "", asks)
 
 
 class _Payload:
@@ -161,7 +192,13 @@ def _block(part: Part, role: str) -> dict[str, Any] | None:
 def _own(part: Part) -> dict[str, Any]:
     """Return a part of a type the API has, with the fields it knows and those that came from it."""
     known = _FIELDS[part["type"]]
-    kept = {key: value for key, value in part.items() if key in known and not (key == "caller" and value is None)}
+    kept = {
+        key: value
+        for key, value in part.items()
+        if key in known
+        and not (key == "caller" and value is None)
+        and not (key in _TEXTS and not isinstance(value, str))
+    }
     return {"type": part["type"], **kept, **rest_of(part, NAME)}
 
 
@@ -183,31 +220,51 @@ def _thinking(part: Part) -> dict[str, Any] | None:
 
 
 def _file(part: Part) -> dict[str, Any] | None:
-    if part["type"] in ("image", "document") and isinstance(part.get("source"), dict):
-        source = cast(dict[str, Any], part["source"])
-        fits = source.keys() <= _SOURCE_FIELDS.get(str(source.get("type")), set())
-        if fits and (source.get("type") != "url" or str(source.get("url")).startswith(("https://", "http://"))):
-            return _own(part)
+    """Return an image or a document that the API takes, or nothing."""
+    if _is_text_document(part):
+        return _own(part)
     media = read_media(part)
     if media is None or media.text is not None or (media.file_id is not None and media.keeper != "anthropic"):
         return None
     if media.file_id is None and media.model_url is None:
         return None
-    more = {key: part[key] for key in ("cache_control", "citations") if key in part}
     if media.is_usual_image:
-        media_type = media.media_type if media.media_type not in (None, "image/*") else "image/png"
-        return {"type": "image", "source": _source(media.url, media.data, media.file_id, media_type), **more}
-    if media.kind != "file" or media.media_type not in (None, "application/pdf"):
+        kind, usual = "image", "image/png"
+    elif media.kind == "file" and media.media_type in (None, "application/pdf"):
+        kind, usual = "document", "application/pdf"
+    else:
         return None
-    title = {"title": media.name} if media.name else {}
-    source = _source(media.url, media.data, media.file_id, "application/pdf")
-    return {"type": "document", "source": source, **title, **more}
+    media_type = usual if media.media_type in (None, "image/*") else media.media_type
+    made: dict[str, Any] = {"type": kind, "source": _source(media, media_type)}
+    if kind == "document" and media.name:
+        made["title"] = media.name
+    own = _own(part) if part["type"] == kind else {key: part[key] for key in ("cache_control",) if key in part}
+    return {**own, **made}
 
 
-def _source(url: str | None, data: str | None, file_id: str | None, media_type: str) -> dict[str, Any]:
-    if data is not None:
-        return {"type": "base64", "media_type": media_type, "data": data}
-    return {"type": "url", "url": url} if url is not None else {"type": "file", "file_id": file_id}
+def _is_text_document(part: Part) -> bool:
+    """Tell whether a document has its words in itself, as text or as blocks."""
+    if part["type"] != "document" or not isinstance(part.get("source"), dict):
+        return False
+    source = cast(dict[str, Any], part["source"])
+    if source.get("type") == "text" and source.keys() <= {"type", "media_type", "data"}:
+        return source.get("media_type") == "text/plain" and isinstance(source.get("data"), str)
+    if source.get("type") != "content" or source.keys() != {"type", "content"}:
+        return False
+    content: object = source["content"]
+    blocks = cast(list[object], content) if isinstance(content, list) else [{"type": "text", "text": content}]
+    return bool(blocks) and all(_is_text(block) for block in blocks)
+
+
+def _is_text(block: object) -> bool:
+    text = cast(Part, block).get("text") if isinstance(block, dict) else None
+    return cast(Part, block).get("type") == "text" and isinstance(text, str) and text.strip() != ""
+
+
+def _source(media: Media, media_type: str | None) -> dict[str, Any]:
+    if media.data is not None:
+        return {"type": "base64", "media_type": media_type, "data": media.data}
+    return {"type": "url", "url": media.url} if media.url is not None else {"type": "file", "file_id": media.file_id}
 
 
 def _tool_use(call: Call) -> dict[str, Any]:

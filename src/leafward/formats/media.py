@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -45,10 +46,13 @@ class Media:
 
     @property
     def model_url(self) -> str | None:
-        """What a provider can fetch or decode: a web address or a data URL; `None` for a path on some machine."""
-        if self.data is None and self.url is not None and not self.url.startswith(("https://", "http://", "data:")):
-            return None
-        return self.any_url
+        """What a provider can fetch or decode: a web address, or a data URL of bytes that are base64.
+
+        `None` for anything else, such as a path on some machine.
+        """
+        if self.data is not None:
+            return self.any_url if _is_base64(self.data) else None
+        return self.url if self.url is not None and self.url.startswith(("https://", "http://")) else None
 
     @property
     def is_usual_image(self) -> bool:
@@ -135,6 +139,13 @@ def _from_url(url: str, media_type: str | None, name: str | None, kind: str | No
         media_type = media_type or head[len("data:") :].partition(";")[0] or None
         return Media(kind or kind_of(media_type), media_type, data=data, name=name)
     return Media(kind or kind_of(media_type), media_type, url=url, name=name)
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        return len(a2b_base64(data, strict_mode=True)) > 0
+    except ValueError:
+        return False
 
 
 def _text(holder: Mapping[str, Any], *keys: str) -> str | None:
