@@ -22,7 +22,8 @@ LINE = (
 
 
 def test_a_result_of_its_own_is_folded_into_its_call() -> None:
-    messages = [assistant([CALL], id="a", created_at=MOMENT), tool_result("c1", "18C", "weather")]
+    answer = tool_result("c1", "18C", "weather", id="t")
+    messages = [assistant([CALL], id="a", created_at=MOMENT), answer]
 
     [message] = to_ui_messages(messages)
 
@@ -38,6 +39,9 @@ def test_a_result_of_its_own_is_folded_into_its_call() -> None:
                 "state": "output-available",
                 "input": {"city": "Paris"},
                 "output": "18C",
+                "callProviderMetadata": {
+                    "leafward": {"message": {"id": "t", "role": "tool", "createdAt": answer.to_dict()["createdAt"]}}
+                },
             }
         ],
     }
@@ -74,6 +78,7 @@ def test_what_a_tool_part_has_no_field_for_is_kept_beside_it() -> None:
     [part] = to_ui_messages([assistant([call]), message])[0]["parts"]
 
     kept = part["callProviderMetadata"]["leafward"]
+    assert kept.pop("message")["id"] == message.id
     assert kept == {
         "call": {"content": '{"city":  "Paris"}', "metadata": {"k": 1}, "state": "allowed"},
         "state": "interrupted",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from leafward.core.calls import Call, Pairs, Result, pair
@@ -10,7 +10,7 @@ from leafward.core.json import try_parse
 from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
-from leafward.core.provider_extras import ORIGIN, raw_of, rest_if_any, without_origin
+from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
 from leafward.formats.media import read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
@@ -21,11 +21,12 @@ NAME = "ui"
 CARRIED = "data-leafward"
 """The type of a data part that carries, unchanged, a part AI SDK has no type for."""
 
-METADATA, KEY = "callProviderMetadata", "leafward"
-"""Where a tool part keeps what AI SDK has no field for."""
+ROLE = "leafwardRole"
+"""The key of a message that keeps a role AI SDK does not know."""
 
-_CALL_FIELDS = frozenset({"type", "id", "name", "input", ORIGIN})
-_RESULT_FIELDS = frozenset({"type", "id", "tool_use_id", "name", "output", "content", "state", "is_error", ORIGIN})
+CALL_METADATA, METADATA, KEY = "callProviderMetadata", "providerMetadata", "leafward"
+"""Where a tool part, and any other part, keeps what AI SDK has no field for."""
+
 _KEPT = frozenset({"text", "step-start", "source-url", "source-document"})
 _OWN_FILE = frozenset({"url", "mediaType"})
 
@@ -37,8 +38,8 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
 
     Nothing is left out. A result that stands in a message apart is folded into its call's part; a call without one
     stays `input-available`, or whatever state its part has; a result without its call is a tool part that says so. A
-    part that AI SDK has no type for travels in a `data-leafward` part, and what a tool part has no field for under
-    `callProviderMetadata.leafward`.
+    part that AI SDK has no type for travels in a `data-leafward` part, and what a part has no field for under
+    `leafward` in its metadata. `from_ui_messages` makes of it the parts there were; calls and results stay one part.
 
     Raises:
         ValueError: something in `messages` is not a message.
@@ -62,52 +63,84 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
 
 
 def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
-    role = role_of(message)
     # Calls and results that stood in OpenAI's own keys are parts by now.
-    whole = {
-        key: value for key, value in message.to_dict().items() if key not in (ORIGIN, "tool_calls", "tool_call_id")
-    }
+    whole = {key: value for key, value in message.to_dict().items() if key not in ("tool_calls", "tool_call_id")}
     kept = rest_if_any(message.extra, NAME)
     if kept is not None:
         # It came without a time, or with one in other words.
-        whole = {key: value for key, value in whole.items() if key != "createdAt"} | kept
-    return {**whole, "role": "system" if role == "developer" else role, "parts": parts}
+        whole = {key: value for key, value in whole.items() if key not in ("createdAt", ORIGIN)} | kept
+    role = role_of(message)
+    shown = "system" if role == "developer" else role
+    return {**whole, "role": shown, "parts": parts, **({} if shown == message.role else {ROLE: message.role})}
 
 
 def _part(part: Part) -> Part:
     kind: str = part["type"]
-    if raw_of(part) is None and (kind in _KEPT or kind.startswith("data-")):
-        return without_origin(part) if kind != CARRIED else {"type": CARRIED, "data": part}
-    if kind == "reasoning" and ORIGIN not in part:
+    ours = kind == CARRIED or ORIGIN in part
+    known = kind in _KEPT or kind.startswith("data-") or (kind == "file" and part.keys() >= _OWN_FILE)
+    if not ours and (known or kind == "reasoning"):
         return part
-    if kind == "file" and part.keys() >= _OWN_FILE:
-        return without_origin(part)
     if is_thinking(part):
         return _reasoning(part)
     media = read_media(part)
-    if media is not None and media.any_url is not None:
-        media_type = media.media_type or ("image/*" if media.kind == "image" else "application/octet-stream")
-        name = {"filename": media.name} if media.name else {}
-        return {"type": "file", "mediaType": media_type, "url": media.any_url, **name}
-    return {"type": CARRIED, "data": part}
+    if media is None or media.any_url is None:
+        return {"type": CARRIED, "data": part}
+    media_type = media.media_type or ("image/*" if media.kind == "image" else "application/octet-stream")
+    name = {"filename": media.name} if media.name else {}
+    made = {"type": "file", "mediaType": media_type, "url": media.any_url, **name}
+    return _beside(made, part, {"url": media.any_url, "data": media.data})
 
 
 def _reasoning(part: Part) -> Part:
-    signed: dict[str, Any] = {}
+    text, metadata = thinking_text(part), {}
     if isinstance(part.get("signature"), str):
-        signed = {"signature": part["signature"]}
+        metadata = {METADATA: {"anthropic": {"signature": part["signature"]}}}
     elif part["type"] == "redacted_thinking" and isinstance(part.get("data"), str):
-        signed = {"redactedData": part["data"]}
-    elif not thinking_text(part):
+        metadata = {METADATA: {"anthropic": {"redactedData": part["data"]}}}
+    elif not text:
         return {"type": CARRIED, "data": part}
-    made: Part = {"type": "reasoning", "text": thinking_text(part)}
-    return {**made, "providerMetadata": {"anthropic": signed}} if signed else made
+    return _beside({"type": "reasoning", "text": text, **metadata}, part, {"text": text})
+
+
+def _beside(made: Part, part: Part, shared: Mapping[str, str | None]) -> Part:
+    """Keep a part in the one made of it, without the string that both hold: `shared` names that and where it is."""
+    kept: dict[str, Any] = {"part": part}
+    for name, value in shared.items():
+        place = _place_of(value, part) if value else None
+        if place is not None:
+            kept = {"part": _replaced(part, place, None), name: place}
+    return {**made, METADATA: {**made.get(METADATA, {}), KEY: kept}}
+
+
+def _place_of(text: str | None, value: object) -> list[str | int] | None:
+    """Return the keys that lead to a string, `None` when it is not there."""
+    if value == text:
+        return []
+    inner: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        inner = cast(dict[str | int, object], value).items()
+    elif isinstance(value, list):
+        inner = enumerate(cast(list[object], value))
+    for key, item in inner:
+        rest = _place_of(text, item)
+        if rest is not None:
+            return [key, *rest]
+    return None
+
+
+def _replaced(value: Any, place: Sequence[Any], new: object) -> Any:
+    """Return a copy in which something else stands at a place."""
+    if not place:
+        return new
+    copied = value.copy()
+    copied[place[0]] = _replaced(copied[place[0]], place[1:], new)
+    return copied
 
 
 def _tool_part(call: Call, pairs: Pairs) -> Part:
     result = pairs.answers.get(call)
     if is_ui_tool(call.part):
-        own = without_origin(call.part)
+        own = call.part
         if result is None or result.call is call:
             return own
     else:
@@ -118,13 +151,16 @@ def _tool_part(call: Call, pairs: Pairs) -> Part:
             "state": "input-available",
             "input": _input(call),
         }
-        own |= _kept({"call": _beside(call.part, _CALL_FIELDS)})
+        said = {"type": "tool_use", "id": call.id, "name": call.name, "input": own["input"]}
+        own |= _kept({"call": _unsaid(call.part, said)})
     if result is None:
         return own
     settled = _settled(result) if result.final else _kept({"state": result.state, "output": result.output})
-    kept = _leafward(own) | _leafward(settled)
-    theirs = cast(Part, own[METADATA]) if isinstance(own.get(METADATA), dict) else {}
-    return {**own, **settled, **({METADATA: {**theirs, KEY: kept}} if kept else {})}
+    kept = _leafward(own, CALL_METADATA) | _leafward(settled, CALL_METADATA)
+    if result.message is not call.message:
+        kept["message"] = {key: value for key, value in result.message.to_dict().items() if key != "parts"}
+    theirs = cast(Part, own[CALL_METADATA]) if isinstance(own.get(CALL_METADATA), dict) else {}
+    return {**own, **settled, **({CALL_METADATA: {**theirs, KEY: kept}} if kept else {})}
 
 
 def _orphan(result: Result) -> Part:
@@ -136,7 +172,7 @@ def _orphan(result: Result) -> Part:
         "input": None,
         **_settled(result),
     }
-    return {**made, METADATA: {KEY: {"orphan": without_origin(result.part)}}}
+    return {**made, CALL_METADATA: {KEY: {"orphan": result.part}}}
 
 
 def _input(call: Call) -> object:
@@ -148,9 +184,17 @@ def _input(call: Call) -> object:
 
 def _settled(result: Result) -> dict[str, Any]:
     blocks = result.blocks
-    only_text = len(blocks) == 1 and blocks[0].get("type") == "text" and isinstance(blocks[0].get("text"), str)
+    only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and isinstance(blocks[0]["text"], str)
     output = cast(str, blocks[0]["text"]) if only_text else result.output
-    kept: dict[str, Any] = {"result": _beside(result.part, _RESULT_FIELDS)}
+    said: dict[str, Any] = {
+        "type": "tool_result",
+        **dict.fromkeys(("id", "tool_use_id"), result.call_id),
+        "name": result.name,
+        **dict.fromkeys(("output", "content"), result.output),
+        "state": result.state,
+        "is_error": result.failed,
+    }
+    kept: dict[str, Any] = {"result": _unsaid(result.part, said)}
     if not result.failed:
         return {"state": "output-available", "output": output, **_kept(kept)}
     words = output if isinstance(output, str) else "\n".join(map(output_as_text, blocks))
@@ -159,19 +203,19 @@ def _settled(result: Result) -> dict[str, Any]:
     return {"state": "output-error", "errorText": words, **_kept(kept)}
 
 
-def _beside(part: Part, fields: Collection[str]) -> Part:
-    """Return what a tool part has no field for."""
-    return {} if is_ui_tool(part) else {key: value for key, value in part.items() if key not in fields}
+def _unsaid(part: Part, said: Mapping[str, object]) -> Part:
+    """Return what the part made of a call or a result does not say."""
+    return {} if is_ui_tool(part) else {key: item for key, item in part.items() if key not in said or said[key] != item}
 
 
 def _kept(facts: dict[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in facts.items() if value}
-    return {METADATA: {KEY: found}} if found else {}
+    return {CALL_METADATA: {KEY: found}} if found else {}
 
 
-def _leafward(part: Part) -> dict[str, Any]:
-    """Return what we keep in a tool part."""
-    metadata: object = part.get(METADATA)
+def _leafward(part: Part, metadata_key: str) -> dict[str, Any]:
+    """Return what we keep in a part."""
+    metadata: object = part.get(metadata_key)
     kept = cast(Part, metadata).get(KEY) if isinstance(metadata, dict) else None
     return cast(Part, kept) if isinstance(kept, dict) else {}
 
@@ -180,7 +224,7 @@ def _leafward(part: Part) -> dict[str, Any]:
 
 
 def from_ui_messages(payload: Sequence[Any]) -> list[Message]:
-    """Read a list of `UIMessage`; parts are kept as they are.
+    """Read a list of `UIMessage`; parts are kept as they are, and what `to_ui_messages` made of others is undone.
 
     Raises:
         ValueError: the payload is not such a list; the text names the place.
@@ -189,27 +233,43 @@ def from_ui_messages(payload: Sequence[Any]) -> list[Message]:
 
 
 def _read(item: dict[str, Any], where: str) -> Message:
-    string(item, "role", where)
+    role = string(item, "role", where)
     parts = [_restored(part) for part in typed_blocks(item.get("parts"), f"{where}.parts")]
+    own = {key: value for key, value in item.items() if key != ROLE}
     try:
-        message = Message.from_dict({**item, "parts": parts})
+        message = Message.from_dict({**own, "role": item.get(ROLE, role), "parts": parts})
     except ValueError as error:
         refuse(where, error)
     kept: dict[str, Any] = {key: None for key in ("createdAt", "name", "metadata") if key in item and item[key] is None}
     if item.get("createdAt") is not None:
         kept["createdAt"] = item["createdAt"] if isinstance(item["createdAt"], str) else to_wire(message.at)
-    if ORIGIN in item:
-        kept[ORIGIN] = item[ORIGIN]
     if kept == {"createdAt": to_wire(message.at)}:
         return message
+    if ORIGIN in item:
+        kept[ORIGIN] = item[ORIGIN]
     return Message.from_dict({**message.to_dict(), ORIGIN: {"name": NAME, "rest": kept}})
 
 
 def _restored(part: Part) -> Part:
-    orphan = _leafward(part).get("orphan")
+    orphan = _leafward(part, CALL_METADATA).get("orphan")
     if isinstance(orphan, dict) and cast(Part, orphan).get("type") == "tool_result":
         return cast(Part, orphan)
     inner: object = part.get("data")
     if part["type"] == CARRIED and isinstance(inner, dict) and part.keys() == {"type", "data"}:
         return cast(Part, inner)
-    return part
+    return _unfolded(part) or part
+
+
+def _unfolded(part: Part) -> Part | None:
+    """Return the part that another was made of."""
+    kept = _leafward(part, METADATA)
+    original: object = kept.get("part")
+    url: object = part.get("url")
+    held = {"text": part.get("text"), "url": url, "data": url.partition(",")[2] if isinstance(url, str) else None}
+    for name, value in held.items():
+        if name in kept:
+            try:
+                original = _replaced(original, kept[name], value)
+            except (AttributeError, LookupError, TypeError):
+                return None
+    return cast(Part, original) if isinstance(original, dict) else None
