@@ -275,10 +275,12 @@ async def test_clearing_and_compacting_renew_a_providers_prompt() -> None:
         assert "second" in (cache.text or "")
 
 
-async def test_tasks_that_freeze_one_handle_at_once_get_the_same_prompt() -> None:
+@pytest.mark.parametrize("cache", [False, True, Cache(), AsyncCache()], ids=["handle", "store", "provider", "async"])
+async def test_tasks_that_freeze_one_handle_at_once_get_the_same_prompt(cache: Any) -> None:
     contents = iter(range(10))
     async with open_store("memory://") as store:
-        session = Session(store, "s").with_context("notes", provider={"get": lambda: f"{next(contents)}"})
+        session = Session(store, "s", cached_prompt=cache)
+        session.with_context("notes", provider={"get": lambda: f"{next(contents)}"})
 
         frozen = await asyncio.gather(*(session.freeze_system_prompt() for _ in range(5)))
 
