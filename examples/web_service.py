@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from leafward import (
     InvalidId,
     LeaseBusy,
+    LeaseLost,
     Message,
     MessageNotFound,
     MessageTooLarge,
@@ -156,7 +157,14 @@ async def get_changes(session: Chat, since: int) -> StreamingResponse:
 
 # ── errors ───────────────────────────────────────────────────────────────────
 
-STATUS = {LeaseBusy: 409, MessageNotFound: 404, InvalidId: 400, MessageTooLarge: 413, StoreError: 503}
+STATUS = {
+    InvalidId: 400,
+    MessageNotFound: 404,
+    LeaseBusy: 409,
+    LeaseLost: 409,
+    MessageTooLarge: 413,
+    StoreError: 503,
+}
 
 
 async def refuse(request: Request, error: Exception) -> JSONResponse:
@@ -166,3 +174,6 @@ async def refuse(request: Request, error: Exception) -> JSONResponse:
 
 for kind in STATUS:
     app.add_exception_handler(kind, refuse)
+
+if __name__ == "__main__":
+    print(__doc__)

@@ -376,3 +376,14 @@ def test_a_slug_is_small_letters_digits_and_single_dashes(text: str) -> None:
     assert "--" not in made
     assert made == made.strip("-")
     assert slug(made) == made
+
+
+async def test_what_is_changed_in_an_offer_leaves_the_tools_as_they_were(store: Store) -> None:
+    tools = await _every_tool(store)
+    offered = (tools.to_openai(), tools.to_openai_responses(), tools.to_anthropic())
+    before = json.dumps(offered)
+    for offer in offered:
+        for one in offer:
+            one.get("function", one).get("parameters", one.get("input_schema", {}))["properties"].clear()
+
+    assert json.dumps((tools.to_openai(), tools.to_openai_responses(), tools.to_anthropic())) == before

@@ -53,9 +53,11 @@ def weather(result: Any) -> ToolSet:
             "ExceptionGroup: two requests (2 sub-exceptions)",
         ),
         (RuntimeError("a\n\n  traceback\nof lines"), "RuntimeError: a traceback of lines"),
+        # A request of the tool's own was cancelled, by the tool: the turn goes on.
+        (asyncio.CancelledError(), "CancelledError"),
     ],
 )
-async def test_a_tool_that_raises_is_answered_with_what_it_raised(error: Exception, said: str) -> None:
+async def test_a_tool_that_raises_is_answered_with_what_it_raised(error: BaseException, said: str) -> None:
     answer = await weather(error).call("weather", KYOTO)
 
     assert answer == f"Error: the tool 'weather' failed ({said}). Try it with other arguments, or go on without it."

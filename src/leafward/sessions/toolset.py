@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -104,8 +106,9 @@ class ToolSet(Mapping[str, Tool]):
             raise
         except _Mistake as mistake:
             return _error(str(mistake))
-        except Exception as error:
-            if raise_errors:
+        except (Exception, asyncio.CancelledError) as error:
+            # A tool may cancel what it runs itself; that is a failure of the tool, not the end of the turn.
+            if raise_errors or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
                 raise
             _log.warning("tool %r failed; the model is answered with the error", name, exc_info=error)
             return _error(_describe(name, error))
@@ -115,7 +118,11 @@ class ToolSet(Mapping[str, Tool]):
         return [
             {
                 "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": deepcopy(tool.input_schema),
+                },
             }
             for tool in self._tools.values()
         ]
@@ -127,7 +134,7 @@ class ToolSet(Mapping[str, Tool]):
                 "type": "function",
                 "name": tool.name,
                 "description": tool.description,
-                "parameters": tool.input_schema,
+                "parameters": deepcopy(tool.input_schema),
                 # Strict is the default there, and takes no schema with an argument that may be left out.
                 "strict": False,
             }
@@ -137,7 +144,7 @@ class ToolSet(Mapping[str, Tool]):
     def to_anthropic(self) -> list[Any]:
         """Return the tools as Anthropic's messages API takes them: dicts, typed so that its SDK accepts them."""
         return [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            {"name": tool.name, "description": tool.description, "input_schema": deepcopy(tool.input_schema)}
             for tool in self._tools.values()
         ]
 
@@ -196,7 +203,13 @@ def _error(text: str) -> str:
     return f"Error: {shortened(text, ANSWER_CHARACTERS)}"
 
 
-def _describe(name: str, error: Exception) -> str:
+def _is_cancelled() -> bool:
+    """Tell whether someone cancelled the task that runs this."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _describe(name: str, error: BaseException) -> str:
     """Say to a model what a tool raised, and what to do."""
     if isinstance(error, LeafwardError):
         return str(error)
