@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -162,3 +163,22 @@ def test_ids_of_messages_are_kept_where_responses_has_them() -> None:
 def test_a_wrong_chat_is_refused_with_its_place(payload: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         from_openai_chat(payload)
+
+
+def spoken_reply(expires_at: float) -> dict[str, Any]:
+    audio = {"id": "audio_1", "data": "AAAA", "transcript": "Good morning.", "expires_at": expires_at}
+    return {"role": "assistant", "content": None, "audio": audio}
+
+
+def test_a_spoken_reply_goes_back_as_its_recording_as_long_as_the_api_has_it() -> None:
+    [message] = from_openai_chat([spoken_reply(time.time() + 3600)])
+
+    assert message.text == "Good morning."
+    assert to_openai_chat([message]) == [{"role": "assistant", "content": None, "audio": {"id": "audio_1"}}]
+    assert to_anthropic([user("hi"), message])["messages"][1]["content"] == "Good morning."
+
+
+def test_a_spoken_reply_whose_recording_is_gone_goes_back_in_words() -> None:
+    [message] = from_openai_chat([spoken_reply(time.time() - 1)])
+
+    assert to_openai_chat([message]) == [{"role": "assistant", "content": "Good morning."}]

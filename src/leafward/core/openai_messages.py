@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from leafward.core.json import try_parse
 from leafward.core.json_fields import json_object, object_list, string, typed_blocks
@@ -59,6 +59,10 @@ def _read_spoken(item: dict[str, Any], role: str, index: int, where: str) -> dic
             fields[field] = item[field]
     content, natural = _read_content(item.get("content"), f"{where}.content")
     parts += content
+    spoken: object = item.get("audio")
+    transcript = cast(Part, spoken).get("transcript") if isinstance(spoken, dict) and not content else None
+    if isinstance(transcript, str) and transcript:
+        parts.append(with_rest({"type": "text", "text": transcript}, NAME, {"field": "audio"}))
     if isinstance(item.get("refusal"), str):
         parts.append(with_rest({"type": "refusal", "refusal": item["refusal"]}, NAME, {"field": "refusal"}))
     calls = _read_calls(item, index, where)

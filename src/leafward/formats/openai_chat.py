@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from leafward.core.calls import Call, Result
 from leafward.core.message import Message
 from leafward.core.openai_messages import NAME, read_openai_messages
 from leafward.core.parts import Part
-from leafward.core.provider_extras import raw_of, rest_of
+from leafward.core.provider_extras import raw_of, rest_of, without_origin
 from leafward.formats.limits import function_name, short_id
 from leafward.formats.media import AUDIO_FORMATS, read_media
 from leafward.formats.reading import Messages, build, checked_messages
@@ -50,10 +51,12 @@ def to_openai_chat(messages: Messages) -> list[dict[str, Any]]:
 def _spoken(turn: Turn) -> list[dict[str, Any]]:
     kept = rest_of(turn.message.extra, NAME) if turn.first else {}
     calls = [item for item in turn.items if isinstance(item, Call)]
-    parts = [item for item in turn.items if isinstance(item, dict)]
+    more = _sent(cast(dict[str, Any], kept.get("fields", {})))
+    heard = "audio" in more
+    parts = [part for item in turn.items if isinstance(item, dict) and (part := _unless(heard, item)) is not None]
     fields = _fields(parts) if turn.role == "assistant" else {}
     blocks = [block for part in parts if not (fields and _field_of(part)) for block in _blocks(part, turn.role)]
-    if turn.items and not (blocks or fields or calls):
+    if turn.items and not (blocks or fields or calls or heard):
         # Nothing in it that this model could read, such as reasoning encrypted for another.
         return []
     message: dict[str, Any] = {"role": turn.role, **_content(blocks, kept.get("form"), bool(calls)), **fields}
@@ -66,7 +69,7 @@ def _spoken(turn: Turn) -> list[dict[str, Any]]:
     for call in calls:
         if _is_legacy(call):
             message["function_call"] = {"name": function_name(call.name), "arguments": call.arguments}
-    return [{**message, **_sent(cast(dict[str, Any], kept.get("fields", {})))}]
+    return [{**message, **more}]
 
 
 def _sent(fields: dict[str, Any]) -> dict[str, Any]:
@@ -76,10 +79,23 @@ def _sent(fields: dict[str, Any]) -> dict[str, Any]:
         for key, value in fields.items()
         if key not in _REPLY_ONLY and not (key in _NEVER_EMPTY and not value)
     }
-    audio: object = found.get("audio")
-    if isinstance(audio, dict):
-        found["audio"] = {"id": cast(Part, audio).get("id")}
+    audio: object = found.pop("audio", None)
+    recording = cast(Part, audio) if isinstance(audio, dict) else {}
+    if isinstance(recording.get("id"), str) and not _is_over(recording.get("expires_at")):
+        found["audio"] = {"id": recording["id"]}
     return found
+
+
+def _unless(heard: bool, part: Part) -> Part | None:
+    """Return a part; words of a recording only where the API has that no more."""
+    if _came_in(part) != "audio":
+        return part
+    return None if heard else without_origin(part)
+
+
+def _is_over(moment: object) -> bool:
+    """Tell whether a moment, in seconds since 1970, has passed."""
+    return isinstance(moment, (int, float)) and moment <= time.time()
 
 
 def _name(turn: Turn) -> str | None:
@@ -100,8 +116,13 @@ def _fields(parts: list[Part]) -> dict[str, Any]:
     return fields
 
 
+def _came_in(part: Part) -> object:
+    """Return the field of the message that this part was read from."""
+    return rest_of(part, NAME).get("field")
+
+
 def _field_of(part: Part) -> str | None:
-    field: object = rest_of(part, NAME).get("field")
+    field = _came_in(part)
     known = "refusal" if part["type"] == "refusal" else "thinking"
     return field if isinstance(field, str) and isinstance(part.get(known), str) else None
 
