@@ -69,13 +69,16 @@ class Ledger:
 
 
 def judge(row: Row, figures: Sequence[Figure]) -> Verdict:
-    """Return the verdict of one row: it is slower if it is worse than the bound in each of the runs."""
+    """Return the verdict of one row: it is slower if it is worse than the bound in each of the runs.
+
+    A run in which the other version failed at something it can do says nothing; the others decide.
+    """
     ratios = [figure.ratio for figure in figures if figure.ratio is not None]
-    if len(ratios) < len(figures):
+    if not ratios:
         return Verdict.NEW
     if not row.judged:
         return Verdict.RECORDED
-    if len(ratios) == RUNS and min(ratios) > BOUND:
+    if len(figures) == RUNS and min(ratios) > BOUND:
         return Verdict.SLOWER
     return Verdict.OK
 

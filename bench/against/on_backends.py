@@ -62,7 +62,7 @@ class Pair:
                     continue
                 spent = reply["ns"][OURS] if read is None else read(reply)
                 measured.setdefault(title, Series()).add(number, spent)
-            order.append(order.pop(0))
+            order = order[1:] + order[:1]
         return measured
 
     def timed(self, name: str, measured: Measured, *, judged: bool) -> None:

@@ -28,7 +28,8 @@ def measured(*ratios: float | None) -> list[Figure]:
         ((1.0, 1.0, math.inf), Verdict.OK),
         ((math.inf, math.inf, math.inf), Verdict.SLOWER),
         ((None, None, None), Verdict.NEW),
-        ((1.2, None, 1.2), Verdict.NEW),
+        ((1.2, None, 1.2), Verdict.SLOWER),
+        ((1.2, None, 1.0), Verdict.OK),
     ],
 )
 def test_a_row_is_slower_when_each_run_says_so(ratios: tuple[float | None, ...], verdict: Verdict) -> None:

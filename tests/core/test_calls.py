@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leafward import Message, Session, assistant, open_store, tool_result, user
-from leafward.core.calls import missing_calls, pair
+from leafward.core.calls import Call, missing_calls, pair
 from leafward.core.cutting import Cuts
 from leafward.core.message import Message as Stored
 from leafward.core.parts import search_text
@@ -129,6 +129,21 @@ async def test_a_window_holds_the_call_of_each_result_when_an_id_is_used_again(l
         assert missing_calls(recent.messages) == set()
         assert len(recent.messages) <= limit + 1
         assert "whose call is not part" not in str(to_anthropic(recent.messages))
+
+
+@pytest.mark.parametrize("limit", range(1, 6))
+async def test_a_window_holds_results_that_were_stored_before_their_calls(limit: int) -> None:
+    async with open_store("memory://") as store:
+        session = Session(store)
+        early = [tool_result("c0", "one"), tool_result("c1", "two")]
+        await session.append_messages([user("q"), *early, assistant([call("c0"), call("c1")]), user("and now?")])
+
+        recent = (await session.get_recent_history(max_messages=limit)).messages
+
+        pairs = pair(recent)
+        calls = [one for items in pairs.items for one in items if isinstance(one, Call)]
+        assert [one.id for one in calls if one not in pairs.answers] == []
+        assert len(recent) in (limit, 4)
 
 
 def test_a_part_of_type_tool_call_is_a_call_everywhere() -> None:

@@ -13,7 +13,7 @@ SHORT_SUMMARY = 30
 """Tokens that the shortest summary takes, at most."""
 
 
-async def excuse(session: Session, threshold: int) -> str | None:
+async def excuse(session: Session, threshold: int, growing: str | None) -> str | None:
     """Return what keeps a session above its threshold, or keeps a summary from ending where it should."""
     history = await session.get_history()
     prompt = estimate_tokens(await session.freeze_system_prompt())
@@ -21,6 +21,8 @@ async def excuse(session: Session, threshold: int) -> str | None:
         return "the prompt is too large"
     if sum(map(count_tokens, waiting_part(history))) > (threshold - prompt) // 2 - SHORT_SUMMARY:
         return "what waits for a result is too large"
+    if history[-1].id == growing and count_tokens(history[-1]) > (threshold - prompt) // 2 - SHORT_SUMMARY:
+        return "the reply that is being written is too large"
     path = {message.id for message in await session.get_raw_history()}
     if any(made.from_message_id in path and made.to_message_id not in path for made in await session.get_compactions()):
         return "an earlier summary ends on another branch"

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import subprocess
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import leafward
 from leafward import Session, SessionManager, create_compact_function, open_store, user
+from leafward.stores import background
 from leafward.testing.speaking import said, texts
 from leafward.testing.summarising import Failing, Slow, all_but_the_last, covering
 
@@ -295,3 +296,28 @@ async def test_the_built_in_function_runs_in_the_background_too() -> None:
         for n in range(60):
             await session.append_message(user(f"m{n} " + "word " * 10))
         await until_summarised(session)
+
+
+async def test_a_store_closes_though_a_summariser_ignores_that_it_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "PATIENCE_S", 0.05)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(prompt: str) -> str:
+        asked.set()
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+        return "short"
+
+    async with asyncio.timeout(PATIENCE):
+        async with open_store("memory://") as store:
+            session = later(store, create_compact_function(summarize=stubborn), threshold=60)
+            await session.append_messages([user("word " * 20) for _ in range(9)])
+            await asked.wait()
+
+        assert "work that was cancelled goes on" in caplog.text
+        go_on.set()
+        ended = await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+        assert [error for error in ended if error is not None] == []

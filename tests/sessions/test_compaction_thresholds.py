@@ -124,6 +124,22 @@ async def test_the_newest_question_is_answered_and_not_summarised(
     assert errors == []
 
 
+async def test_a_reply_is_not_summarised_while_it_is_streamed(
+    store: Store, model: Model, errors: list[Exception]
+) -> None:
+    session = compacting(store, model, errors, 4_000)
+    await session.append_messages([user("word " * 300) for _ in range(5)])
+
+    for length in range(100, 5_000, 300):
+        await session.upsert_message(assistant("word " * length, id="reply"))
+        assert (await session.get_history())[-1].text == "word " * length
+
+    assert len(await session.get_history()) < 6
+    assert isinstance(errors[-1], CompactionFailed)
+    await session.append_message(user("thanks"))
+    assert await session.estimate_tokens() <= 4_000
+
+
 async def test_a_first_compaction_of_a_huge_history_takes_several_calls(
     store: Store, model: Model, errors: list[Exception]
 ) -> None:

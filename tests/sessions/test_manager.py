@@ -181,7 +181,7 @@ async def test_a_manager_in_use_is_set_up_no_more(store: Store) -> None:
         lambda: manager.on_compaction_error(print),
         lambda: manager.with_searchable_history("past"),
     ):
-        with pytest.raises(ConfigurationError, match="too late"):
+        with pytest.raises(ConfigurationError, match="cannot be changed"):
             late()
     assert await session.get_context_blocks() == []
 

@@ -287,6 +287,17 @@ async def test_tasks_that_freeze_one_handle_at_once_get_the_same_prompt(cache: A
         assert set(frozen) == {await session.freeze_system_prompt()}
 
 
+async def test_handles_that_freeze_at_once_get_the_same_prompt_from_a_provider() -> None:
+    cache, contents = AsyncCache(), iter(range(10))
+    async with open_store("memory://") as store:
+        notes = {"label": "notes", "provider": {"get": lambda: f"{next(contents)}"}}
+        handles = [Session(store, "s", cached_prompt=cache, context=[notes]) for _ in range(5)]
+
+        frozen = await asyncio.gather(*(handle.freeze_system_prompt() for handle in handles))
+
+        assert set(frozen) == {cache.text}
+
+
 @pytest.mark.parametrize("wrong", [{"get": lambda: ""}, {"set": print}, 7, "text", object()])
 async def test_a_provider_for_the_prompt_needs_get_and_set(wrong: Any) -> None:
     async with open_store("memory://") as store:

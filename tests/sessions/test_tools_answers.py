@@ -315,6 +315,8 @@ async def test_json_nested_without_end_is_answered(store: Store, text: Any) -> N
         (r'{"label": "memory", "content": "\ud83d\ude00 \\\ude00"}', r"\ude00"),
         (rb'{"label": "memory", "content": "\ud83d\u0041"}', r"\ud83d"),
         ('{"label": "memory", "content": "\ud83d"}', r"\ud83d"),
+        ({"label": "memory", "content": "\ud83d"}, r"\ud83d"),
+        ({"label": "memory", "content": "cats", "title": "a\ude00"}, r"\ude00"),
     ],
 )
 async def test_half_a_character_is_named(store: Store, text: Any, half: str) -> None:

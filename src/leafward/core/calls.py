@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from leafward.core.ids import derived_id
 from leafward.core.json import encode_text, try_parse
 from leafward.core.message import Message
 from leafward.core.parts import CALLS, Part, is_settled, is_ui_tool, parts_of, tool_input, tool_name, tool_output
@@ -147,7 +148,7 @@ def pair(messages: Sequence[Message]) -> Pairs:
 
 
 def called_ids(message: Message) -> set[str]:
-    """Return the ids of the calls in a message that are answered elsewhere."""
+    """Return the ids of the calls in a message."""
     return {item.id for item in _items(message, 0) if isinstance(item, Call)}
 
 
@@ -157,6 +158,14 @@ def missing_calls(messages: Sequence[Message]) -> set[str]:
     alone = {result for result in pairs.orphans if result not in pairs.repeats}
     early = {result for call, result in pairs.answers.items() if pairs.places[call] > pairs.places[result]}
     return {result.call_id for result in alone | early if result.call_id}
+
+
+def answers_below(message: Message, below: Sequence[Message]) -> bool:
+    """Tell whether a result in a message answers a call in the messages directly below it."""
+    if not any(answered_id(part) for part in parts_of(message.body)):
+        return False
+    answers = pair([message, *below]).answers
+    return any(result.row == 0 and call.row > 0 for call, result in answers.items())
 
 
 def _precedence(result: Result) -> tuple[bool, bool]:
@@ -236,15 +245,6 @@ def answered_id(part: Part) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def made_id(prefix: str, *facts: object) -> str:
-    """Return an id that is the same whenever the facts are."""
-    # Loaded when it is first needed: nearly all calls have an id.
-    import hashlib
-
-    digest = hashlib.blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=12)
-    return f"{prefix}_{digest.hexdigest()}"
-
-
 def _items(message: Message, row: int) -> Iterator[Item]:
     for index, part in enumerate(parts_of(message.body)):
         if raw_of(part) is not None:
@@ -294,7 +294,7 @@ def _is_repeated(before: Call, call: Call) -> bool:
 
 
 def _call(part: Part, call_id: object, message: Message, row: int, index: int) -> Call:
-    known = call_id if isinstance(call_id, str) and call_id else made_id("call", message.id, index)
+    known = call_id if isinstance(call_id, str) and call_id else derived_id("call", message.id, index)
     return Call(known, tool_name(part), tool_input(part), part, message, row)
 
 

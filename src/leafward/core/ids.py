@@ -100,3 +100,12 @@ def new_id() -> str:
     """Return a fresh id of 26 letters and digits: 52 bits of time, 78 of chance."""
     number = _moments.next() << _RANDOM_BITS | int.from_bytes(os.urandom(10), "big") >> 2
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+
+
+def derived_id(prefix: str, *facts: object) -> str:
+    """Return an id that is the same whenever the facts are."""
+    # Loaded when it is first needed: what is stored nearly always has an id.
+    import hashlib
+
+    digest = hashlib.blake2b(repr(facts).encode("utf-8", "surrogatepass"), digest_size=12)
+    return f"{prefix}_{digest.hexdigest()}"

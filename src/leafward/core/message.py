@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, Self, cast
 
+from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import check_id, new_id
 from leafward.core.json import Plain, encode
 from leafward.core.parts import Part
@@ -260,6 +261,13 @@ class Message:
 def wire_size(message_id: str, role: str, body_size: int) -> int:
     """Return the bytes of a message's wire shape, given those of its stored body."""
     return body_size + len(message_id.encode()) + len(role.encode()) + _ENVELOPE_SIZE
+
+
+def check_size(message: Message, body: bytes, largest: int) -> None:
+    """Raise `MessageTooLarge` when a store would not take a message."""
+    size = wire_size(message.id, message.role, len(body))
+    if size > largest:
+        raise MessageTooLarge(message.id, size=size, limit=largest)
 
 
 def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:

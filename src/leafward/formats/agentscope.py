@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from leafward.core.agent_messages import AT
 from leafward.core.agent_messages import CARRIED as WHOLE
-from leafward.core.calls import Call, Item, Result, made_id, pair
+from leafward.core.calls import Call, Item, Result, pair
+from leafward.core.ids import derived_id
 from leafward.core.json import try_parse
 from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
@@ -61,7 +62,7 @@ def _written(message: Message, items: Sequence[Item]) -> list[dict[str, Any]]:
         return [head]
     made = [{**head, WHOLE: message.to_dict()}]
     for number, (role, content) in enumerate(pieces[1:], 2):
-        piece: dict[str, Any] = {"id": made_id("msg", message.id, number), "metadata": {}, "usage": None}
+        piece: dict[str, Any] = {"id": derived_id("msg", message.id, number), "metadata": {}, "usage": None}
         made.append({**_envelope(message, role, content, whole=False), **piece, CONTINUES: message.id})
     return made
 

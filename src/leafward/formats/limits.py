@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from leafward.core.calls import made_id
+from leafward.core.ids import derived_id
 
 UNNAMED = "unnamed_tool"
 
@@ -18,9 +18,9 @@ def function_name(name: str, longest: int = 64) -> str:
 
 def short_id(call_id: str, longest: int) -> str:
     """Return the id of a call, or another one made of it when it is too long."""
-    return call_id if len(call_id) <= longest else made_id("call", call_id)
+    return call_id if len(call_id) <= longest else derived_id("call", call_id)
 
 
 def plain_id(call_id: str) -> str:
     """Return the id of a call, or another one made of it when it holds more than letters, digits, `_` and `-`."""
-    return made_id("call", call_id) if _NOT_IN_NAMES.search(call_id) or not call_id else call_id
+    return derived_id("call", call_id) if _NOT_IN_NAMES.search(call_id) or not call_id else call_id

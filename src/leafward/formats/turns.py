@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call, Item, Pairs, Result, pair
@@ -40,9 +40,10 @@ Entry = Turn | Answers
 def turns(messages: Sequence[Message]) -> list[Entry]:
     """Return the turns of a conversation; every call is answered exactly once, directly after its turn."""
     pairs = pair(messages)
+    calls = {result: call for call, result in pairs.belonging()}
     entries: list[Entry] = []
     for message, items in zip(messages, pairs.items, strict=True):
-        for turn in _turns_of(message, items, pairs):
+        for turn in _turns_of(message, items, pairs.orphans, calls):
             entries.append(turn)
             answered = _answers(turn, pairs)
             if answered:
@@ -96,14 +97,16 @@ def media_to_user(entries: list[Entry], *, may_send: Collection[str], from_resul
     return moved + waiting
 
 
-def _turns_of(message: Message, items: list[Item], pairs: Pairs) -> Iterator[Turn]:
+def _turns_of(
+    message: Message, items: list[Item], orphans: Collection[Result], calls: Mapping[Result, Call]
+) -> Iterator[Turn]:
     builder = _Builder(message)
     for item in items:
         if isinstance(item, Result):
-            if item in pairs.orphans:
+            if item in orphans:
                 builder.say("user", orphan_parts(item))
             else:
-                builder.answered(item)
+                builder.answered(calls[item], item)
         elif isinstance(item, Call):
             builder.call(item)
         elif item["type"] == "step-start":
@@ -137,9 +140,9 @@ class _Builder:
         self._items.append(call)
         self._calls.add(call)
 
-    def answered(self, result: Result) -> None:
+    def answered(self, call: Call, result: Result) -> None:
         """Note a result that is told elsewhere; it ends the turn only if it answers a call in it."""
-        if any(call.id == result.call_id for call in self._calls):
+        if call in self._calls:
             self._heard = True
             self._heard_apart = self._heard_apart or result.call is None
 

@@ -202,7 +202,7 @@ class BlockingSession:
         """Why the last compactions in this process were, or were not, made; oldest first."""
 
     def clear_messages(self) -> None:
-        """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
+        """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered again."""
 
     def get_context_block(self, label: str) -> ContextBlock | None:
         """Return a block with its content as of now; `None` when there is none of that label.
@@ -289,7 +289,7 @@ class BlockingSession:
         """Return the tools that the blocks and the history allow a model to use."""
 
     def load_skill(self, label: str, key: str) -> str:
-        """Return the text of a skill, which then counts as loaded; a storage of your own keeps no account of that.
+        """Return the text of a skill, which then counts as loaded; a custom storage does not record that.
 
         Raises:
             BlockNotFound: there is no block of that label.
@@ -514,7 +514,8 @@ class BlockingSession:
         it, or each of its entries; `timeout` is how many seconds the provider has to answer.
 
         Raises:
-            ConfigurationError: the label is taken, the provider is none, or the session is in use already.
+            ConfigurationError: the label is taken, the session is in use already, or the provider has no method that a
+                block can use.
         """
 
     def with_cached_prompt(self, provider: PromptProviderLike | None = None) -> Self:
@@ -705,7 +706,8 @@ class BlockingSessionManager:
         it, or each of its entries; `timeout` is how many seconds the provider has to answer.
 
         Raises:
-            ConfigurationError: the label is taken, the provider is none, or the session is in use already.
+            ConfigurationError: the label is taken, the session is in use already, or the provider has no method that a
+                block can use.
         """
 
     def with_cached_prompt(self, provider: PromptProviderLike | None = None) -> Self:

@@ -24,6 +24,12 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
+def is_cancelled() -> bool:
+    """Tell whether someone cancelled this task; else a `CancelledError` comes from what the called function did."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Turns:
     """One at a time in this process; within an event loop, first come, first served."""
 

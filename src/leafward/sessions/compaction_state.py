@@ -43,6 +43,8 @@ class CompactionState:
         self.appends_to_skip = 0
         self.tokens_left = 0
         """What the session took after the last attempt that failed."""
+        self.growing: str | None = None
+        """The message that attempt could not summarise because it was being written."""
         self.prompt_unknown = False
         """Whether the prompt could not be counted when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
@@ -65,15 +67,20 @@ class CompactionState:
     def runs_in(self, task: asyncio.Task[None]) -> None:
         self._task = task
 
-    def back_off(self, tokens_left: int) -> None:
+    def back_off(self, tokens_left: int, growing: str | None = None) -> None:
         self.tokens_left = tokens_left
+        self.growing = growing
         _backing_off.append(self)
         self.failures += 1
         self.appends_to_skip = min(2**self.failures - 1, LONGEST_WAIT)
 
-    def skips(self, tokens: int) -> bool:
-        """Count an append that does not try after a failure, if this is one; one that adds much is not."""
-        if self.appends_to_skip == 0 or tokens > self.tokens_left * _MUCH_MORE:
+    def skips(self, tokens: int, growing: str | None) -> bool:
+        """Count a write that does not try after a failure, if this is one.
+
+        One that adds much is not, nor one after which a message may be summarised that was being written.
+        """
+        whole = self.growing is not None and growing != self.growing
+        if self.appends_to_skip == 0 or whole or tokens > self.tokens_left * _MUCH_MORE:
             return False
         self.appends_to_skip -= 1
         return True

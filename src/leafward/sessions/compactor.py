@@ -23,14 +23,13 @@ from leafward.core.compaction import (
 )
 from leafward.core.errors import CompactionFailed, ConfigurationError, MessageNotFound
 from leafward.core.ids import Scope, new_id
-from leafward.core.message import Message
+from leafward.core.message import Message, check_size
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import call
+from leafward.sessions.calling import call, is_cancelled
 from leafward.sessions.compaction_state import CompactionRecord, CompactionState, state_of
-from leafward.sessions.message_writer import check_size
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
 from leafward.stores.background import background_of
@@ -128,14 +127,17 @@ class Compactor:
             await self._renew_prompt()
         return attempt.made
 
-    async def after_append(self, weight: Weight | None) -> None:
-        """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised."""
+    async def after_write(self, weight: Weight | None, *, growing: str | None = None) -> None:
+        """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised.
+
+        No summary ends with the message `growing`: it is being streamed, and a summary would hold half of it.
+        """
         for error in self._count.take_failures():
             await self._report(error)
         threshold = self._setup.compact_after
         if weight is None or threshold is None:
             return
-        if self._state.prompt_unknown and self._skips(weight.window):
+        if self._state.prompt_unknown and self._skips(weight.window, growing):
             return
         try:
             self._state.prompt_unknown = True
@@ -148,19 +150,19 @@ class Compactor:
             return
         if self._state.busy:
             self._record("another compaction is running", automatic=True, tokens=size.total)
-        elif not self._skips(size.total):
+        elif not self._skips(size.total, growing):
             if self._setup.compact_in_background:
-                self._start(size)
+                self._start(size, growing)
             else:
                 try:
-                    await self._compact_now(size)
+                    await self._compact_now(size, growing)
                 except asyncio.CancelledError:
                     self._record(_CANCELLED, automatic=True, tokens=size.total)
                     raise
 
-    def _start(self, size: Size) -> None:
+    def _start(self, size: Size, growing: str | None) -> None:
         # The lease of the append may end before the summary is ready; that is laid only over what has not changed.
-        task = background_of(self._store).start(self._without_lease()._compact_later(size))
+        task = background_of(self._store).start(self._without_lease()._compact_later(size, growing))
         if task is None:
             self._record("the store is closing", automatic=True, tokens=size.total)
             return
@@ -172,22 +174,22 @@ class Compactor:
         if task.cancelled():
             self._record(_CANCELLED, automatic=True, tokens=size.total)
 
-    def _skips(self, tokens: int) -> bool:
-        if not self._state.skips(tokens):
+    def _skips(self, tokens: int, growing: str | None) -> bool:
+        if not self._state.skips(tokens, growing):
             return False
         failed, left = self._state.failures, self._state.appends_to_skip + 1
         self._record(f"backing off: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
         return True
 
-    async def _compact_later(self, size: Size) -> None:
+    async def _compact_later(self, size: Size, growing: str | None) -> None:
         # The task has the context of the append, which a compaction function of another session may have made.
         _asking.set(())
-        await self._compact_now(size)
+        await self._compact_now(size, growing)
 
-    async def _compact_now(self, size: Size) -> None:
+    async def _compact_now(self, size: Size, growing: str | None) -> None:
         try:
             async with self._state.alone():
-                attempt = await self._run(None, size.prompt)
+                attempt = await self._run(None, size.prompt, growing)
             if attempt.made is not None:
                 await self._renew_prompt()
             error = await self._without_effect(attempt)
@@ -198,7 +200,7 @@ class Compactor:
         if error is None:
             self._state.succeeded()
         else:
-            self._state.back_off(error.tokens or size.total)
+            self._state.back_off(error.tokens or size.total, growing)
             await self._report(error)
 
     async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
@@ -236,14 +238,15 @@ class Compactor:
         except Exception as error:  # noqa: BLE001  (the summary is stored; that the prompt was not renewed is reported)
             await self._report(error)
 
-    async def _run(self, leaf_id: str | None, prompt_tokens: int) -> _Attempt:
+    async def _run(self, leaf_id: str | None, prompt_tokens: int, growing: str | None = None) -> _Attempt:
         """Have the function summarise the history and lay the summary over it; say what was done.
 
         Raises:
             CompactionFailed: the summary is refused.
             Exception: whatever the function raises.
         """
-        attempt = _Attempt(await self._messages.view(self._scope, leaf_id))
+        view = await self._messages.view(self._scope, leaf_id)
+        attempt = _Attempt(view if growing is None else view._replace(no_end_at=view.no_end_at | {growing}))
         if not attempt.view.messages:
             attempt.reason = "there is no history"
             return attempt
@@ -323,10 +326,8 @@ class Compactor:
         try:
             answer = await call(function, *arguments)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelled():
                 raise
-            # Something the function waited for was cancelled, not the caller of the function.
             raise RuntimeError("the compaction function was cancelled from within") from error
         finally:
             _asking.reset(asking)

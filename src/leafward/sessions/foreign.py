@@ -78,13 +78,13 @@ def check_session_provider(storage: object) -> SessionProvider:
     """Return a storage that has all twelve methods.
 
     Raises:
-        ConfigurationError: it is none; the text says what it lacks.
+        ConfigurationError: it is not a storage; the text says what it lacks.
     """
     missing = [name for name in METHODS if not callable(getattr(storage, name, None))]
     if len(missing) == len(METHODS):
         raise ConfigurationError(f"a Session needs an open store, not {storage!r}: await open_store(...), or enter it")
     if missing:
-        raise ConfigurationError(f"a storage of your own needs twelve methods; this one lacks {', '.join(missing)}")
+        raise ConfigurationError(f"a custom storage needs twelve methods; this one lacks {', '.join(missing)}")
     return cast(SessionProvider, storage)
 
 
@@ -428,7 +428,7 @@ class ForeignMessages:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise ConfigurationError(f"a storage of your own cannot {what}: that needs a store of leafward's")
+    raise ConfigurationError(f"a custom storage cannot {what}: open a store with open_store() for that")
 
 
 def _spans(ids: list[str], overlays: list[Compaction]) -> list[tuple[Span, Compaction]]:

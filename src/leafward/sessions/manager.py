@@ -12,13 +12,13 @@ from leafward.core.errors import ConfigurationError, SessionNotFound
 from leafward.core.ids import Owner, Scope, check_id, new_id, refusal
 from leafward.core.info import SessionInfo
 from leafward.core.json import Plain
-from leafward.core.message import Message, assistant
+from leafward.core.message import Message, assistant, check_size
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
 from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import in_thread
 from leafward.sessions.conversation import known_id
-from leafward.sessions.message_writer import MessageLike, check_size
+from leafward.sessions.message_writer import MessageLike
 from leafward.sessions.other_sessions import History, manager_tools
 from leafward.sessions.providers import PromptProviderLike, StoredContextProvider
 from leafward.sessions.session import Session, draft_of, session_with
@@ -82,7 +82,7 @@ class SessionManager(Configurable):
         if self._used:
             where = " on a session" if advice.startswith("add_context") else ""
             raise ConfigurationError(
-                f"this manager has made sessions already, it is too late to set it up: call {advice}{where}"
+                f"this manager has made sessions already and cannot be changed: call {advice}{where}"
             )
 
     def _check_prompt_provider(self, provider: object) -> None:

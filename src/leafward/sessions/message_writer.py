@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leafward.core.errors import InvalidId, MessageNotFound, MessageTooLarge
+from leafward.core.errors import InvalidId, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
-from leafward.core.message import Dumpable, Message, as_message, wire_size
+from leafward.core.message import Dumpable, Message, as_message, check_size
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
@@ -84,28 +84,21 @@ class MessageWriter:
             )
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
-        await self._after_write(appended)
+        await self._after_write(appended, growing=appended.messages[0].id)
         return appended.messages[0]
 
     @property
     def _weighs(self) -> bool:
         return self._setup.compact_after is not None
 
-    async def _after_write(self, appended: Appended) -> None:
+    async def _after_write(self, appended: Appended, growing: str | None = None) -> None:
         await self._hide_unloaded(appended.messages)
         if appended.weight is not None or self._setup.token_counter is not None:
-            await self._compactor().after_append(appended.weight)
+            await self._compactor().after_write(appended.weight, growing=growing)
 
     async def _hide_unloaded(self, messages: Sequence[Message]) -> None:
         if self._keeps_notices:
             await reclaim_unloaded(self._messages, self._scope, messages, self._count)
-
-
-def check_size(message: Message, body: bytes, largest: int) -> None:
-    """Raise `MessageTooLarge` when a store would not take a message."""
-    size = wire_size(message.id, message.role, len(body))
-    if size > largest:
-        raise MessageTooLarge(message.id, size=size, limit=largest)
 
 
 def _refuse_twins(drafts: Sequence[Draft]) -> None:

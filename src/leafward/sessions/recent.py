@@ -44,7 +44,7 @@ class Limits:
 
 
 class Window:
-    """Takes messages newest first while they fit, and beyond that as far as a tool result in it has its call."""
+    """Takes messages newest first while they fit, and beyond that until each call and result in it has the other."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -59,7 +59,7 @@ class Window:
     def offer(self, message: Message, tokens: int, size: int) -> bool:
         """Look at the next older message; False when no older one can belong to the window."""
         # Loaded when a window is first read: most processes that write never do.
-        from leafward.core.calls import called_ids, missing_calls
+        from leafward.core.calls import answers_below, called_ids, missing_calls
 
         self._tokens += tokens
         self._bytes += wire_size(message.id, message.role, size)
@@ -67,13 +67,16 @@ class Window:
             self._open = self._limits.hold(len(self._seen) + 1, self._tokens, self._bytes)
             if not self._open:
                 self._wanted = missing_calls(self._window())
-        if not self._open and not self._wanted:
+        follows = self._kept == len(self._seen)
+        belongs = not self._open and (
+            bool(self._wanted & called_ids(message)) or (follows and answers_below(message, self._window()))
+        )
+        if not (self._open or self._wanted or belongs):
             return False
         self._seen.append(message)
-        if self._open:
+        if self._open or belongs:
             self._kept = len(self._seen)
-        elif self._wanted & called_ids(message):
-            self._kept = len(self._seen)
+        if belongs:
             self._wanted = missing_calls(self._window())
         return True
 

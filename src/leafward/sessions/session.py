@@ -73,9 +73,7 @@ class Session(Conversation, Configurable):
 
         provider = check_session_provider(storage)
         if session_id != "default":
-            raise ConfigurationError(
-                f"a storage of your own holds one session and takes no session_id, not {session_id!r}"
-            )
+            raise ConfigurationError(f"a custom storage holds one session and takes no session_id, not {session_id!r}")
         return ForeignMessages(provider, lambda message: self._ready().count(message))
 
     @classmethod
@@ -87,7 +85,7 @@ class Session(Conversation, Configurable):
         """Choose which of the user's sessions with the agent it is."""
         self._check_unused("for_session() before it")
         if self._store is None and session_id != "default":
-            raise ConfigurationError(f"a storage of your own holds one session, and takes no id such as {session_id!r}")
+            raise ConfigurationError(f"a custom storage holds one session and takes no id such as {session_id!r}")
         self._scope = Scope(self._scope.owner, session_id)
         return self
 
@@ -144,7 +142,7 @@ class Session(Conversation, Configurable):
 
     def _check_unused(self, advice: str) -> None:
         if self._parts is not None:
-            raise ConfigurationError(f"this session is in use, it is too late to set it up: call {advice}")
+            raise ConfigurationError(f"this session has been used and cannot be set up any more: call {advice}")
 
     def _ready(self) -> SessionParts:
         if self._parts is None:
@@ -154,11 +152,11 @@ class Session(Conversation, Configurable):
     def _entries(self, what: str) -> EntryIndex:
         self._ready()
         if self._store is None:
-            raise ConfigurationError(f"a storage of your own cannot {what}: that needs a store of leafward's")
+            raise ConfigurationError(f"a custom storage cannot {what}: open a store with open_store() for that")
         return self._store.entries
 
     async def clear_messages(self) -> None:
-        """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered anew."""
+        """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered again."""
         parts = self._ready()
         await parts.messages.clear(self._scope)
         await parts.shown.clear()
@@ -294,7 +292,7 @@ class Session(Conversation, Configurable):
         return await context_tools(self, ModelContext(self, parts.blocks, parts.shown))
 
     async def load_skill(self, label: str, key: str) -> str:
-        """Return the text of a skill, which then counts as loaded; a storage of your own keeps no account of that.
+        """Return the text of a skill, which then counts as loaded; a custom storage does not record that.
 
         Raises:
             BlockNotFound: there is no block of that label.

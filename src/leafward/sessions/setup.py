@@ -86,7 +86,7 @@ class Setup:
         """Add a block.
 
         Raises:
-            ConfigurationError: there is one of that label, or the provider is none.
+            ConfigurationError: there is one of that label, or the provider has no method that a block can use.
         """
         if config.label in self.blocks:
             raise ConfigurationError(
@@ -135,7 +135,8 @@ class Configurable(ABC):
         it, or each of its entries; `timeout` is how many seconds the provider has to answer.
 
         Raises:
-            ConfigurationError: the label is taken, the provider is none, or the session is in use already.
+            ConfigurationError: the label is taken, the session is in use already, or the provider has no method that a
+                block can use.
         """
         self._check_unused(f"add_context({label!r}, ...)")
         self._setup.add(ContextConfig(label, description, max_tokens, provider, shared, timeout))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -189,7 +188,6 @@ class _AtProvider:
         self._source = source
         self._entries = entries
         self._shelf = Shelf(scope, NAMES)
-        self._writing = asyncio.Lock()
 
     async def get(self) -> Prompt | None:
         text = await self._source.get_or_none()
@@ -199,7 +197,7 @@ class _AtProvider:
         return Prompt(text, estimate_tokens(text), "" if entry is None else entry.content)
 
     async def put(self, prompt: Prompt, *, replace: bool) -> Prompt:
-        async with self._writing:
+        async with self._source.changing():
             # A provider has only `get` and `set`: what another process sets between them is overwritten.
             kept = None if replace else await self.get()
             return kept or await self._set(prompt)

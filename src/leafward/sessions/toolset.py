@@ -15,7 +15,7 @@ from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.json import DecodeError, decode
 from leafward.core.tool_output import output_text
 from leafward.core.transcript import shortened
-from leafward.sessions.calling import call
+from leafward.sessions.calling import call, is_cancelled
 
 Execute = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -39,6 +39,11 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
 }
+_HALF = (
+    "the arguments hold {}, which is half of a character (a surrogate without its pair). "
+    "Write the character itself, or leave it out."
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = re.compile(r"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-F]\w\w)|.)", re.DOTALL)
 """The escapes in JSON text; the group is half of a surrogate pair without the other half."""
 
@@ -108,7 +113,7 @@ class ToolSet(Mapping[str, Tool]):
             return _error(str(mistake))
         except (Exception, asyncio.CancelledError) as error:
             # A tool may cancel what it runs itself; that is a failure of the tool, not the end of the turn.
-            if raise_errors or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
+            if raise_errors or (isinstance(error, asyncio.CancelledError) and is_cancelled()):
                 raise
             _log.warning("tool %r failed; the model is answered with the error", name, exc_info=error)
             return _error(_describe(name, error))
@@ -203,12 +208,6 @@ def _error(text: str) -> str:
     return f"Error: {shortened(text, ANSWER_CHARACTERS)}"
 
 
-def _is_cancelled() -> bool:
-    """Tell whether someone cancelled the task that runs this."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def _describe(name: str, error: BaseException) -> str:
     """Say to a model what a tool raised, and what to do."""
     if isinstance(error, LeafwardError):
@@ -241,24 +240,35 @@ def _parsed(arguments: object) -> dict[str, Any]:
             raise _Mistake(_why_not_json(arguments, error)) from None
     if not isinstance(arguments, Mapping):
         raise _Mistake(f"the arguments are {_kind(arguments)}, not an object. Send one JSON object.")
+    half = _find_half(cast(object, arguments))
+    if half is not None:
+        raise _Mistake(_HALF.format(half))
     return dict(cast(Mapping[str, Any], arguments))
 
 
 def _why_not_json(text: str | bytes, error: Exception) -> str:
-    half = _find_half_pair(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
-    if half is None:
-        return f"the arguments are not valid JSON ({error}). Send one JSON object."
-    return (
-        f"the arguments hold {half}, which is half of a character (a surrogate without its pair). "
-        "Write the character itself, or leave it out."
-    )
+    half = _find_escaped_half(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+    return _HALF.format(half) if half else f"the arguments are not valid JSON ({error}). Send one JSON object."
 
 
-def _find_half_pair(text: str) -> str | None:
-    """Return a surrogate that has lost its pair as a model can find it, if the text has one."""
-    for one in text:
-        if "\ud800" <= one <= "\udfff":
-            return f"\\u{ord(one):04x}"
+def _find_half(value: object) -> str | None:
+    """Return a surrogate that has lost its pair as a model can find it, if there is one in the arguments."""
+    if isinstance(value, str):
+        found = None if value.isascii() else _SURROGATE.search(value)
+        return None if found is None else f"\\u{ord(found.group()):04x}"
+    inner: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        inner = (one for pair in cast(Mapping[object, object], value).items() for one in pair)
+    elif isinstance(value, list):
+        inner = cast(list[object], value)
+    return next((half for one in inner if (half := _find_half(one))), None)
+
+
+def _find_escaped_half(text: str) -> str | None:
+    """Return the same for the JSON text of arguments, where it may be written as an escape."""
+    half = _find_half(text)
+    if half is not None:
+        return half
     halves = (found.group(1) for found in _ESCAPES.finditer(text))
     return next((f"\\{half}" for half in halves if half), None)
 
@@ -309,7 +319,7 @@ def _find_wrong_value(name: str, schema: Mapping[str, Any], value: object) -> st
         if not fits:
             return f"the argument {name!r} is {_kind(value)}, not {_with_article(wanted)}."
     if "enum" in schema and value not in schema["enum"]:
-        return f"{value!r} is no {name!r}. Use one of: {', '.join(map(str, schema['enum']))}."
+        return f"the argument {name!r} cannot be {value!r}. Use one of: {', '.join(map(str, schema['enum']))}."
     if "minimum" in schema and isinstance(value, (int, float)) and value < schema["minimum"]:
         return f"the argument {name!r} is {value}, less than {schema['minimum']}."
     if isinstance(value, Mapping) and "properties" in schema:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
+
+PATIENCE_S = 5.0
+"""How long a closing store waits for work that it has cancelled."""
+
+_log = logging.getLogger("leafward.stores")
 
 
 class BackgroundTasks:
@@ -27,7 +33,11 @@ class BackgroundTasks:
         return task
 
     async def close(self) -> None:
-        """Start nothing more and cancel what runs; return when it has ended, and with it every write that had begun."""
+        """Start nothing more and cancel what runs; return when it has ended, and with it every write that had begun.
+
+        What does not end when it is cancelled, such as a user's function that goes on regardless, is left behind
+        after some seconds: what it still wants to write is refused by the closed store.
+        """
         self._closed = True
         loop = asyncio.get_running_loop()
         running = [task for task in self._tasks if task is not asyncio.current_task()]
@@ -36,7 +46,9 @@ class BackgroundTasks:
             with suppress(RuntimeError):  # its event loop is closed, and the task has ended with it
                 task.get_loop().call_soon_threadsafe(task.cancel)
         if here:
-            await asyncio.wait(here)
+            _, going_on = await asyncio.wait(here, timeout=PATIENCE_S)
+            if going_on:
+                _log.warning("the store closes while work that was cancelled goes on: %s", going_on)
 
 
 _without_store = BackgroundTasks()

@@ -293,10 +293,12 @@ def _records(session: SessionRow, since: int) -> Operation[list[ChangeRecord]]:
 
 def _with_messages(session: SessionRow, records: list[ChangeRecord]) -> Operation[list[ChangeRecord]]:
     """Return the first records with their messages, and about a page of these."""
+    # Each page costs a look at all that happened since: of a long past, pages are large.
+    page = min(max(_MESSAGES_AT_ONCE, len(records) // 16), 16 * _MESSAGES_AT_ONCE)
     taken: list[ChangeRecord] = []
     ids: list[str] = []
     for one in records:
-        if ids and len(ids) + len(one.message_ids) > _MESSAGES_AT_ONCE:
+        if ids and len(ids) + len(one.message_ids) > page:
             break
         taken.append(one)
         # What has the id of a deleted message now is another one.
