@@ -299,7 +299,24 @@ async def test_an_offset_beyond_all_numbers_covers_no_message(store: Store) -> N
         assert answer == f"{summary_id} covers no message at offset {offset}."
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"label": ' * 100_000, b'{"label": ' + b"[" * 100_000])
+def nested(depth: int) -> dict[str, Any]:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return {"label": value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"label": ' * 100_000,
+        b'{"label": ' + b"[" * 100_000,
+        '{"label": ' + "[" * 900 + "]" * 900 + "}",
+        nested(900),
+    ],
+    ids=["lists", "objects", "bytes", "readable", "dict"],
+)
 async def test_json_nested_without_end_is_answered(store: Store, text: Any) -> None:
     answer = await (await with_everything(store).tools()).call("set_context", text)
 

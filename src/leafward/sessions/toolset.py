@@ -230,20 +230,19 @@ def _parsed(arguments: object) -> dict[str, Any]:
     """Return the arguments as a dict, or raise a `_Mistake`."""
     if arguments is None or arguments == "":
         return {}
-    if isinstance(arguments, (str, bytes)):
-        try:
-            arguments = decode(arguments)
-        except RecursionError:
-            deep = "the arguments nest values too deeply. Send one JSON object that is no deeper than the schema."
-            raise _Mistake(deep) from None
-        except (DecodeError, UnicodeError) as error:
-            raise _Mistake(_why_not_json(arguments, error)) from None
-    if not isinstance(arguments, Mapping):
-        raise _Mistake(f"the arguments are {_kind(arguments)}, not an object. Send one JSON object.")
-    half = _find_half(cast(object, arguments))
+    try:
+        given = decode(arguments) if isinstance(arguments, (str, bytes)) else arguments
+        half = _find_half(given)
+    except RecursionError:
+        deep = "the arguments nest values too deeply. Send one JSON object that is no deeper than the schema."
+        raise _Mistake(deep) from None
+    except (DecodeError, UnicodeError) as error:
+        raise _Mistake(_why_not_json(cast("str | bytes", arguments), error)) from None
+    if not isinstance(given, Mapping):
+        raise _Mistake(f"the arguments are {_kind(given)}, not an object. Send one JSON object.")
     if half is not None:
         raise _Mistake(_HALF.format(half))
-    return dict(cast(Mapping[str, Any], arguments))
+    return dict(cast(Mapping[str, Any], given))
 
 
 def _why_not_json(text: str | bytes, error: Exception) -> str:
