@@ -14,15 +14,15 @@ from leafward.core.json import Plain
 from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.times import to_micros
-from leafward.sessions.changes import Change, follow
 from leafward.sessions.message_writer import MessageLike
-from leafward.sessions.recent import Limits, RecentHistory, read_recent
 from leafward.sessions.session_parts import SessionParts
 from leafward.stores.contracts import MessageStore, SearchFilter
 
 if TYPE_CHECKING:
     from leafward.core.ranking import SearchResult
     from leafward.core.tree import TreeNode
+    from leafward.sessions.changes import Change
+    from leafward.sessions.recent import RecentHistory
 
 _PAGE = 256
 
@@ -140,6 +140,8 @@ class Conversation(ABC):
         The newest message is always there, and a tool result always comes with its call, if need be over the limit.
         Tokens are those counted when the message was stored; bytes are those of its JSON.
         """
+        from leafward.sessions.recent import Limits, read_recent
+
         return await read_recent(self._use(), self._scope, Limits(max_messages, max_tokens, max_bytes))
 
     async def get_message(self, message_id: str) -> Message | None:
@@ -247,6 +249,8 @@ class Conversation(ABC):
         its beginning, also if it was not looked at in between. A version is only a number: one that was kept from
         before the deletion is taken for a version of the new session once that has as many changes.
         """
+        from leafward.sessions.changes import follow
+
         return follow(self._use(), self._scope, since, messages=messages)
 
 

@@ -248,7 +248,7 @@ class Source:
         self._timeout = timeout
         self._methods = find_methods(provider, f"the provider of block {label!r}")
         self._queues = _queues.setdefault(id(_holder(provider, self._methods)), _Queues())
-        self._fixed = _fixed_text(provider)
+        self._fixed = fixed_text(provider)
         self._begun = "init" not in self._methods
         self._beginning = Turns()
 
@@ -364,7 +364,8 @@ def _holder(provider: object, methods: Mapping[str, Callable[..., Any]]) -> obje
     return getattr(methods["get"], "__self__", methods["get"]) if isinstance(provider, Mapping) else provider
 
 
-def _fixed_text(provider: object) -> str | None:
+def fixed_text(provider: object) -> str | None:
+    """Return the text of a provider that is one, or holds one that never changes."""
     if isinstance(provider, StaticContext):
         return provider.text
     return provider if isinstance(provider, str) else None

@@ -11,17 +11,12 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
 from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import TIMEOUT_S, is_async
-from leafward.sessions.providers import (
-    PromptProviderLike,
-    ProviderLike,
-    Source,
-    StaticContext,
-    StoredContextProvider,
-    find_methods,
-)
 
 if TYPE_CHECKING:
     from leafward.core.compaction import CompactFunction
+
+    # Loaded with the first block: many sessions have none.
+    from leafward.sessions.providers import PromptProviderLike, ProviderLike, Source
 
 ErrorHandler = Callable[[Exception], object]
 """`fn(error)`, plain or async."""
@@ -52,9 +47,9 @@ class ContextConfig:
     @property
     def static_text(self) -> str | None:
         """The text, if the program fixes it."""
-        if isinstance(self.provider, StaticContext):
-            return self.provider.text
-        return self.provider if isinstance(self.provider, str) else None
+        from leafward.sessions.providers import fixed_text
+
+        return fixed_text(self.provider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +87,8 @@ class Setup:
             raise ConfigurationError(
                 f"there is a block {config.label!r} already: remove_context it first, or take another label"
             )
+        from leafward.sessions.providers import Source, StoredContextProvider
+
         provider = StoredContextProvider() if config.provider is None else config.provider
         block = self.blocks[config.label] = Block(config, Source(config.label, provider, config.timeout))
         return block
@@ -156,6 +153,8 @@ class Configurable(ABC):
         return self
 
     def _check_prompt_provider(self, provider: object) -> None:
+        from leafward.sessions.providers import find_methods
+
         if "set" not in find_methods(provider, "the provider of the cached prompt"):
             raise ConfigurationError("the provider of the cached prompt needs get() and set(text)")
 
