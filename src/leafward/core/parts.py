@@ -88,6 +88,8 @@ def parts_of(body: Mapping[str, Any]) -> list[Part]:
     Messages stored by earlier versions keep `tool_calls` and `tool_call_id` in keys beside their parts.
     """
     parts: list[Part] = body["parts"]
+    if "tool_calls" not in body and "tool_call_id" not in body:
+        return parts
     if isinstance(body.get("tool_calls"), list):
         known = [part.get("id") for part in parts if part["type"] in CALLS]
         calls = [_openai_call(call) for call in cast(list[object], body["tool_calls"])]

@@ -13,7 +13,10 @@ UNLOADED = "Unloaded "
 
 def holds_unloading(message: Message) -> bool:
     """Tell whether a message calls for a skill to be unloaded, or says that one was."""
-    return any(tool_name(part) == UNLOAD or _may_tell_unloading(part) for part in parts_of(message.body))
+    for part in parts_of(message.body):
+        if part["type"] != "text" and (tool_name(part) == UNLOAD or _may_tell_unloading(part)):
+            return True
+    return False
 
 
 def _may_tell_unloading(part: Part) -> bool:

@@ -21,7 +21,7 @@ from leafward.core.parts import (
     tool_input,
     tool_output,
 )
-from leafward.core.provider_extras import raw_of
+from leafward.core.provider_extras import ORIGIN, raw_of
 
 TokenCounter = Callable[[Message], int]
 """Counts a message in place of `count_tokens`."""
@@ -72,6 +72,9 @@ def checked_count(counter: TokenCounter, message: Message) -> int:
 
 
 def _part_tokens(part: Part) -> int:
+    words: object = part.get("text")
+    if part["type"] == "text" and isinstance(words, str) and ORIGIN not in part:
+        return estimate_tokens(words)  # nearly every part
     if is_thinking(part):
         return max(estimate_tokens(thinking_text(part)), _hidden_tokens(part))
     if is_ui_only(part):
