@@ -86,13 +86,20 @@ async def post_turn(session: Chat, asked: Question, request: Request) -> Streami
     return StreamingResponse(follow(turn, first, events), media_type="text/event-stream")
 
 
+class TooLate(Exception):
+    """An older question was sent again."""
+
+
 async def take_turn(session: Session, question: Message, events: Events) -> None:
     """Answer one question; report what happens, errors too, in `events`."""
     try:
         async with session.lease(wait=BUSY_AFTER) as leased:
             await leased.append_message(question)
+            reply = await find_reply(leased, question)
+            if reply is None and await has_gone_on(leased, question):
+                raise TooLate("this question was not answered, and others were asked since: ask it again as a new one")
             events.put_nowait({"type": "begin", "question": question.id, "worker": os.getpid()})
-            reply = await find_reply(leased, question) or await stream_reply(leased, question, events)
+            reply = reply or await stream_reply(leased, question, events)
             events.put_nowait({"type": "end", "reply": reply.to_dict()})
     except Exception as error:
         events.put_nowait(error)
@@ -102,6 +109,12 @@ async def find_reply(session: Session, question: Message) -> Message | None:
     """Return the reply to a question that was answered already: the client sent it again."""
     replies = await session.get_branches(question.id)
     return next((reply for reply in replies if reply.metadata == {"state": "complete"}), None)
+
+
+async def has_gone_on(session: Session, question: Message) -> bool:
+    """Tell whether other questions were asked since: a reply below an older one would be another branch."""
+    asked = [message.id for message in await session.get_history() if message.role == "user"]
+    return asked[-1:] != [question.id]
 
 
 async def stream_reply(session: Session, question: Message, events: Events) -> Message:
@@ -162,6 +175,7 @@ STATUS = {
     MessageNotFound: 404,
     LeaseBusy: 409,
     LeaseLost: 409,
+    TooLate: 410,
     MessageTooLarge: 413,
     StoreError: 503,
 }

@@ -156,6 +156,21 @@ async def test_a_question_that_is_sent_again_is_answered_once(client: httpx.Asyn
     assert len(await messages_of(client, "retry")) == 2
 
 
+async def test_an_older_question_without_a_reply_is_not_taken_again(client: httpx.AsyncClient) -> None:
+    async with client.stream("POST", "/chats/older/turns", json={"text": LONG, "id": "q1"}) as response:
+        async for event in events_of(response):
+            if event["type"] == "text":
+                break
+    await ask(client, "older", SHORT, id="q2")
+    before = await messages_of(client, "older")
+
+    again = await client.post("/chats/older/turns", json={"text": LONG, "id": "q1"})
+
+    assert again.status_code == 410
+    assert await messages_of(client, "older") == before
+    assert [message["id"] for message in before if message["role"] == "user"] == ["q1", "q2"]
+
+
 async def test_a_second_tab_sees_what_the_first_one_does(client: httpx.AsyncClient) -> None:
     await ask(client, "tabs", "hello")
     version = (await client.get("/chats/tabs/messages")).json()["version"]
