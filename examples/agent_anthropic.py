@@ -27,7 +27,8 @@ async def ask(client: AsyncAnthropic, session: Session, question: str) -> str:
             return said[0].text
         for call in calls:
             answer = await tools.call(call.name, call.input)
-            await session.append_message(tool_result(call.id, answer, name=call.name))
+            state = "error" if answer.startswith("Error:") else "success"
+            await session.append_message(tool_result(call.id, answer, name=call.name, state=state))
 
 
 async def main(session_id: str, question: str) -> None:

@@ -22,7 +22,8 @@ async def ask(client: AsyncOpenAI, session: Session, question: str) -> str | Non
             return said.content
         for call in said.tool_calls:
             answer = await tools.call(call.function.name, call.function.arguments)
-            await session.append_message(tool_result(call.id, answer, name=call.function.name))
+            state = "error" if answer.startswith("Error:") else "success"
+            await session.append_message(tool_result(call.id, answer, name=call.function.name, state=state))
 
 
 async def main(session_id: str, question: str) -> None:

@@ -48,7 +48,9 @@ async def ask(client: AsyncOpenAI, session: Session, question: str, send: Send) 
             return
         for call in said["tool_calls"]:
             answer = await tools.call(call["function"]["name"], call["function"]["arguments"])
-            await session.append_message(tool_result(call["id"], answer, name=call["function"]["name"]))
+            state = "error" if answer.startswith("Error:") else "success"
+            result = tool_result(call["id"], answer, name=call["function"]["name"], state=state)
+            await session.append_message(result)
 
 
 async def main(session_id: str, question: str) -> None:

@@ -159,7 +159,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text parts, joined with a newline."""
+        """The text parts, joined with a newline; empty for a message that has none, such as a tool result."""
         return "\n".join(
             part["text"] for part in self.parts if part["type"] == "text" and isinstance(part.get("text"), str)
         )

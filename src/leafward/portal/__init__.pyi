@@ -184,7 +184,8 @@ class BlockingSession:
         """Wait for the session's lease and write behind it: `async with session.lease(wait=5) as leased`.
 
         `leased` is another handle on this session, as `with_lease` makes it; at the end the lease is released. `ttl`
-        and `wait` are those of `store.leases.acquire`.
+        and `wait` are those of `store.leases.acquire`. A task that enters it again while it holds the lease waits for
+        itself.
 
         Raises:
             LeaseBusy: when entered, it was not free within `wait` seconds.
@@ -282,7 +283,8 @@ class BlockingSession:
     def is_prompt_stale(self, *, content: bool = False) -> bool:
         """Tell whether the blocks were configured differently when the prompt was frozen.
 
-        With `content`, also whether a block holds other text than the prompt shows. False while nothing is frozen.
+        With `content`, also whether a block holds other text than the prompt shows, whoever wrote it: this session's
+        own writes count, and a change in the number of entries. False while nothing is frozen.
         """
 
     def tools(self) -> BlockingToolSet:
