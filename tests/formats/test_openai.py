@@ -132,6 +132,31 @@ def test_reasoning_of_one_provider_is_words_to_another_unless_it_is_encrypted() 
     assert to_openai_chat(from_openai_responses([sealed])) == []
 
 
+def test_reasoning_that_nothing_of_its_reply_follows_is_not_sent() -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    [broken_off] = from_openai_responses([thought])
+    [searched] = from_openai_responses([{"type": "web_search_call", "id": "ws_1", "status": "completed"}, thought])
+    question = {"role": "user", "content": "?"}
+
+    for after in ([], [user("?")], [tool_result("c", "late")], [assistant("Summary.")]):
+        assert "rs_1" not in json.dumps(to_openai_responses([user("?"), broken_off, *after]))
+    assert to_openai_responses([user("?"), searched, user("?")]) == [
+        question,
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        question,
+    ]
+
+
+def test_reasoning_that_is_stored_before_its_reply_is_sent_with_it() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+    ]
+    messages = [message for item in items for message in from_openai_responses([item])]
+
+    assert to_openai_responses(messages)[:2] == items
+
+
 def test_ids_of_messages_are_kept_where_responses_has_them() -> None:
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
     item["content"] = [{"type": "output_text", "text": "hi", "annotations": []}]

@@ -35,19 +35,33 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 def to_openai_responses(messages: Messages) -> list[dict[str, Any]]:
     """Return items for `client.responses.create(input=...)`.
 
-    Items that came from Responses, such as reasoning with its encrypted content or a web search, go back unchanged.
+    Items that came from Responses, such as reasoning with its encrypted content or a web search, go back unchanged;
+    reasoning that nothing of its reply follows is not sent.
 
     Raises:
-        ValueError: something in `messages` is no message.
+        ValueError: something in `messages` is not a message.
     """
     found = with_ids(turns(checked_messages(messages)), lambda one: short_id(one, _LONGEST_ID), everywhere=True)
     payload: list[dict[str, Any]] = []
     for entry in media_to_user(found, may_send=("user", "system", "developer"), from_results=False):
         if isinstance(entry, Answers):
-            payload += [_output(call, result) for call, result in entry.pairs]
+            made, role = [_output(call, result) for call, result in entry.pairs], "tool"
         else:
-            payload += _Items(entry).made
+            made, role = _Items(entry).made, entry.role
+        if made and not (role == "assistant" and "id" in made[0]):
+            _drop_last_reasoning(payload)
+        payload += made
+    _drop_last_reasoning(payload)
     return payload
+
+
+def _drop_last_reasoning(payload: list[dict[str, Any]]) -> None:
+    """Drop reasoning that nothing of its reply follows, as a stream that broke off leaves it: the API refuses it.
+
+    A reply is one message, or several whose items have the ids that the API gave them.
+    """
+    while payload and payload[-1].get("type") == "reasoning":
+        payload.pop()
 
 
 class _Items:
