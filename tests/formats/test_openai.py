@@ -207,3 +207,75 @@ def test_a_spoken_reply_whose_recording_is_gone_goes_back_in_words() -> None:
     [message] = from_openai_chat([spoken_reply(time.time() - 1)])
 
     assert to_openai_chat([message]) == [{"role": "assistant", "content": "Good morning."}]
+
+
+def test_a_spoken_reply_without_words_whose_recording_is_gone_is_empty() -> None:
+    silent = spoken_reply(time.time() - 1)
+    silent["audio"]["transcript"] = ""
+
+    assert to_openai_chat(from_openai_chat([silent])) == [{"role": "assistant", "content": ""}]
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {"content": []}, {}])
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"role": "user"},
+        {"role": "system"},
+        {"role": "assistant"},
+        {"role": "assistant", "refusal": None},
+        {"role": "assistant", "refusal": ""},
+        {"role": "assistant", "reasoning_content": "hm"},
+    ],
+)
+def test_a_message_that_says_nothing_has_an_empty_text(head: dict[str, Any], content: dict[str, Any]) -> None:
+    assert to_openai_chat(from_openai_chat([{**head, **content}])) == [{**head, "content": ""}]
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {}])
+def test_content_stays_null_or_absent_beside_calls_a_refusal_or_a_recording(content: dict[str, Any]) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for more in ({"tool_calls": [call]}, {"refusal": "no"}, {"audio": {"id": "audio_1"}}):
+        message = {"role": "assistant", **content, **more}
+
+        assert to_openai_chat(from_openai_chat([message]))[0] == message
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {"content": []}, {}])
+def test_a_result_that_is_empty_is_sent_as_an_empty_text(content: dict[str, Any]) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    payload = to_openai_chat(from_openai_chat([asked, {"role": "tool", "tool_call_id": "c", **content}]))
+
+    assert payload == [asked, {"role": "tool", "tool_call_id": "c", "content": ""}]
+
+
+@pytest.mark.parametrize("content", [None, []])
+def test_calls_beside_an_empty_list_are_sent_beside_a_text(content: Any) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    payload = to_openai_chat(from_openai_chat([{"role": "assistant", "content": content, "tool_calls": [call]}]))
+
+    assert payload[0]["content"] == ("" if content == [] else None)
+
+
+@pytest.mark.parametrize("wide", ["image/*", "*/*"])
+def test_an_image_of_any_type_has_the_type_in_its_address(wide: str) -> None:
+    part = {"type": "file", "mediaType": wide, "url": "data:image/jpeg;base64,AAAA"}
+
+    [chat] = to_openai_chat([user([part])])
+    [claude] = to_anthropic([user([part])])["messages"]
+
+    assert chat["content"] == [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AAAA"}}]
+    assert claude["content"][0]["source"] == {"type": "base64", "media_type": "image/jpeg", "data": "AAAA"}
+
+
+def test_an_image_of_any_type_is_sent_as_one() -> None:
+    source = {"type": "base64", "media_type": "image/*", "data": "AAAA"}
+
+    [chat] = to_openai_chat([user([{"type": "image", "source": source}])])
+    [web] = to_openai_chat([user([{"type": "file", "mediaType": "image/*", "url": "https://x.test/a"}])])
+
+    assert chat["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    assert web["content"] == [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]

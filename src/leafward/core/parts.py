@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from leafward.core.json import encode_text
@@ -12,6 +12,7 @@ Part = dict[str, Any]
 CALLS = frozenset({"tool_use", "tool_call"})
 """The types of a part that asks for a tool and holds no result; `tool_call` is AgentScope for Python's."""
 
+_TEXTS = ("text", "input_text", "output_text")
 _THINKING = frozenset({"thinking", "reasoning", "redacted_thinking"})
 # A tuple, because a stored part may have anything as its state, and a set asks for its hash.
 _SETTLED = ("output-available", "output-error", "output-denied")
@@ -108,6 +109,14 @@ def _openai_call(call: object) -> Part | None:
             if isinstance(asked.get("name"), str):
                 return {"type": "tool_use", "id": made["id"], "name": asked["name"], "input": asked.get(given)}
     return None
+
+
+def plain_block_text(blocks: Sequence[Part]) -> str | None:
+    """Return the text of a list that is one block of text and nothing else, `None` for any other list."""
+    if len(blocks) != 1 or blocks[0].keys() != {"type", "text"} or blocks[0]["type"] not in _TEXTS:
+        return None
+    text: object = blocks[0]["text"]
+    return text if isinstance(text, str) else None
 
 
 def plain_text(value: object) -> str:

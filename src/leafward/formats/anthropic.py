@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from leafward.core.calls import Call, Item, Result
 from leafward.core.json_fields import json_object, object_list, string, typed_blocks
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_thinking, thinking_text
+from leafward.core.parts import Part, is_thinking, plain_block_text, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
 from leafward.formats.limits import function_name, plain_id
 from leafward.formats.media import Media, read_media
@@ -183,8 +183,8 @@ def _is_thought(block: Mapping[str, Any]) -> bool:
 
 
 def _content(blocks: list[dict[str, Any]], as_list: bool) -> str | list[dict[str, Any]]:
-    only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-    return blocks[0]["text"] if only_text and not as_list else blocks
+    text = plain_block_text(blocks)
+    return blocks if text is None or as_list else text
 
 
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
@@ -268,8 +268,7 @@ def _file(part: Part) -> dict[str, Any] | None:
         kind, usual = "document", "application/pdf"
     else:
         return None
-    media_type = usual if media.media_type in (None, "image/*") else media.media_type
-    made: dict[str, Any] = {"type": kind, "source": _source(media, media_type)}
+    made: dict[str, Any] = {"type": kind, "source": _source(media, media.media_type or usual)}
     if kind == "document" and media.name:
         made["title"] = media.name
     own = _own(part) if part["type"] == kind else {key: part[key] for key in ("cache_control",) if key in part}
@@ -295,7 +294,7 @@ def _is_text(block: object) -> bool:
     return cast(Part, block).get("type") == "text" and isinstance(text, str) and text.strip() != ""
 
 
-def _source(media: Media, media_type: str | None) -> dict[str, Any]:
+def _source(media: Media, media_type: str) -> dict[str, Any]:
     if media.data is not None:
         return {"type": "base64", "media_type": media_type, "data": media.data}
     return {"type": "url", "url": media.url} if media.url is not None else {"type": "file", "file_id": media.file_id}
@@ -360,7 +359,7 @@ def _read_content(content: object, where: str) -> tuple[list[Part], bool]:
         return [{"type": "text", "text": content}], False
     blocks = typed_blocks(content, where)
     parts = [_read_block(block, f"{where}[{index}]") for index, block in enumerate(blocks)]
-    return parts, len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+    return parts, plain_block_text(blocks) is not None
 
 
 def _read_block(block: dict[str, Any], where: str) -> Part:
