@@ -13,10 +13,20 @@ from typing import Any, cast
 from leafward.core.ids import derived_id
 from leafward.core.json import encode_text, try_parse
 from leafward.core.message import Message
-from leafward.core.parts import CALLS, Part, is_settled, is_ui_tool, parts_of, tool_input, tool_name, tool_output
+from leafward.core.parts import (
+    CALLS,
+    FAILED,
+    Part,
+    is_settled,
+    is_ui_only,
+    is_ui_tool,
+    parts_of,
+    tool_input,
+    tool_name,
+    tool_output,
+    tool_state,
+)
 from leafward.core.provider_extras import raw_of
-
-_FAILED = frozenset({"error", "denied", "interrupted"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +92,7 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        return self.state in _FAILED
+        return self.state in FAILED
 
     @property
     def final(self) -> bool:
@@ -255,22 +265,27 @@ def _items(message: Message, row: int) -> Iterator[Item]:
             call = _call(part, part["toolCallId"], message, row, index)
             yield call
             if is_settled(part):
-                yield _ui_result(call)
+                yield _result(part, call.id, message, row, call)
         elif part["type"] == "tool_result":
-            yield _result(part, message, row)
+            yield _result(part, answered_id(part) or "", message, row)
         else:
             yield part
 
 
 def _without_repeated_calls(items: list[list[Item]]) -> list[list[Item]]:
-    """Leave out AI SDK parts that repeat an open call: what they hold besides is its result."""
+    """Leave out AI SDK parts that repeat an open call: what they hold besides is its result.
+
+    A call that comes again after something else was said is a new one.
+    """
     open_calls: dict[str, Call] = {}
     repeated: set[Call] = set()
     found: list[list[Item]] = []
-    for row in items:
+    for number, row in enumerate(items):
         kept: list[Item] = []
         for item in row:
-            if isinstance(item, Call):
+            if isinstance(item, dict) and not is_ui_only(item):
+                open_calls = {call_id: call for call_id, call in open_calls.items() if call.row == number}
+            elif isinstance(item, Call):
                 before = open_calls.get(item.id)
                 if before is not None and _is_repeated(before, item):
                     repeated.add(item)
@@ -298,25 +313,6 @@ def _call(part: Part, call_id: object, message: Message, row: int, index: int) -
     return Call(known, tool_name(part), tool_input(part), part, message, row)
 
 
-def _ui_result(call: Call) -> Result:
-    part = call.part
-    state = {"output-error": "error", "output-denied": "denied"}.get(str(part.get("state")), "success")
-    return Result(call.id, call.name, _ui_output(part), state, part, call.message, call.row, call)
-
-
-def _ui_output(part: Part) -> object:
-    if part.get("state") == "output-error" and part.get("errorText") is not None:
-        return part["errorText"]
-    if part.get("state") == "output-denied" and part.get("output", part.get("result")) is None:
-        approval: object = part.get("approval")
-        reason = cast(Part, approval).get("reason") if isinstance(approval, dict) else None
-        return reason if isinstance(reason, str) and reason else "The user denied this call."
-    return tool_output(part)
-
-
-def _result(part: Part, message: Message, row: int) -> Result:
-    state = part.get("state")
-    if not isinstance(state, str):
-        state = "error" if part.get("is_error") is True else "success"
+def _result(part: Part, call_id: str, message: Message, row: int, call: Call | None = None) -> Result:
     name = tool_name(part) or None
-    return Result(answered_id(part) or "", name, tool_output(part), state, part, message, row)
+    return Result(call_id, name, tool_output(part), tool_state(part), part, message, row, call)

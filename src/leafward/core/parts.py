@@ -12,6 +12,12 @@ Part = dict[str, Any]
 CALLS = frozenset({"tool_use", "tool_call"})
 """The types of a part that asks for a tool and holds no result; `tool_call` is AgentScope for Python's."""
 
+FAILED = frozenset({"error", "denied", "interrupted"})
+"""The states of a tool that did not do what it was asked."""
+
+DENIED = "The user denied this call."
+"""The result of a call that was denied without a reason."""
+
 _TEXTS = ("text", "input_text", "output_text")
 _THINKING = frozenset({"thinking", "reasoning", "redacted_thinking"})
 # A tuple, because a stored part may have anything as its state, and a set asks for its hash.
@@ -67,20 +73,52 @@ def tool_input(part: Part) -> object:
 
 
 def tool_output(part: Part) -> object:
-    """Return the result a part carries, `None` for other parts."""
+    """Return the result a part carries: what the tool gave, its error, or why it was denied; `None` for other parts."""
+    if not holds_result(part):
+        return None
+    output = part.get(output_key(part))
+    if output is None and tool_state(part) == "denied" and is_ui_tool(part):
+        approval: object = part.get("approval")
+        reason = cast(Part, approval).get("reason") if isinstance(approval, dict) else None
+        return reason if isinstance(reason, str) and reason else DENIED
+    return output
+
+
+def output_key(part: Part) -> str:
+    """Return the key under which a part holds its result, or would."""
     if part["type"] == "tool_result":
         # AgentScope says "output", Anthropic says "content".
-        return part.get("output", part.get("content"))
+        return "output" if "output" in part else "content"
+    keys = ("output", "result", "errorText")
+    if part.get("state") == "output-error":
+        keys = ("errorText", "output", "result")
+    return next((key for key in keys if part.get(key) is not None), "output")
+
+
+def tool_state(part: Part) -> str:
+    """Return how a tool ended, in AgentScope's words: `success`, `error`, `denied`, `interrupted` or `running`.
+
+    Anthropic's `is_error` makes an error of whatever is not called a failure.
+    """
+    state = part.get("state")
     if is_ui_tool(part):
-        for key in ("output", "result", "errorText"):
-            if part.get(key) is not None:
-                return part[key]
-    return None
+        if state == "output-denied":
+            return "denied"
+        return "error" if state == "output-error" or output_key(part) == "errorText" else "success"
+    known = state if isinstance(state, str) else "success"
+    return "error" if part.get("is_error") is True and known not in FAILED else known
+
+
+def holds_result(part: Part) -> bool:
+    """Tell a part that holds the result of a call."""
+    return part["type"] == "tool_result" or (is_ui_tool(part) and is_settled(part))
 
 
 def is_settled(part: Part) -> bool:
     """Tell whether an AI SDK tool part is finished: it holds a result, an error or a refusal."""
-    return part.get("state") in _SETTLED or "output" in part or "result" in part
+    if part.get("state") in _SETTLED or "output" in part or "result" in part:
+        return True
+    return part.get("errorText") is not None
 
 
 def parts_of(body: Mapping[str, Any]) -> list[Part]:
