@@ -108,6 +108,21 @@ def _chat_exchange(draw: st.DrawFn, numbers: Iterator[int], *, legacy: bool, str
     return [{**message, "tool_calls": calls}, *results]
 
 
+@st.composite
+def odd_chats(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Return replies and requests as servers and frameworks write them: content that is null, `[]` or absent."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    audio = {"id": "a1", "transcript": "", "expires_at": 1}
+    empty = st.sampled_from([{"content": None}, {"content": []}, {"content": ""}, {}])
+    more = st.sampled_from([{}, {"refusal": None}, {"refusal": "no"}, {"audio": audio}, {"tool_calls": [call]}])
+    kinds = draw(st.lists(st.sampled_from(["system", "user", "assistant", "assistant", "tool"]), max_size=5))
+    heads = {"tool": {"role": "tool", "tool_call_id": "c"}}
+    return [
+        {**heads.get(kind, {"role": kind}), **draw(empty), **(draw(more) if kind == "assistant" else {})}
+        for kind in kinds
+    ]
+
+
 # ── OpenAI Responses ─────────────────────────────────────────────────────────
 
 input_block = mixed(
@@ -198,9 +213,9 @@ claude_thought = mixed(
     words.map(lambda text: {"type": "thinking", "thinking": text, "signature": "sig=="}),
     {"type": "redacted_thinking", "data": "opaque=="},
 )
-_claude_reply = st.tuples(st.lists(claude_thought, max_size=2), claude_text, st.lists(claude_thought | claude_text)).map(
-    lambda each: [*each[0], each[1], *(each[2] if each[0] else []), claude_words]
-)
+_claude_reply = st.tuples(
+    st.lists(claude_thought, max_size=2), claude_text, st.lists(claude_thought | claude_text, max_size=2)
+).map(lambda each: [*each[0], each[1], *(each[2] if each[0] else []), claude_words])
 """What Claude says: a reply that holds thinking begins with it, and ends with something else."""
 
 

@@ -91,9 +91,7 @@ def test_thinking_below_a_summary_still_begins_its_message() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "parts", [[HI, THOUGHT, HI], [CALL, THOUGHT, HI], [CALL, HI, THOUGHT, HI], [HI, SEALED, CALL]]
-)
+@pytest.mark.parametrize("parts", [[HI, THOUGHT, HI], [CALL, THOUGHT, HI], [CALL, HI, THOUGHT, HI], [HI, SEALED, CALL]])
 def test_a_message_that_holds_thinking_begins_with_it(parts: list[dict[str, Any]]) -> None:
     check_anthropic(to_anthropic([user("go"), assistant(parts), user("so?")]))
 

@@ -127,6 +127,8 @@ class Pairs:
     """Further results of a call that has its answer, or that are not final."""
     orphans: set[Result]
     """Results that must be shown apart: their call is missing, or they repeat it with another output."""
+    repeated_calls: dict[Call, Call]
+    """AI SDK parts that repeat an open call, and that call; `items` holds the call once."""
     places: dict[Call | Result, int]
     """The order of calls and results in the conversation."""
 
@@ -148,13 +150,13 @@ def pair(messages: Sequence[Message]) -> Pairs:
     that has no answer. Without a call above it answers the nearest one below, if nothing but results stands between
     them. A result that is not final answers only what nothing else does.
     """
-    items = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
+    items, repeated = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
     both = [item for row in items for item in row if isinstance(item, (Call, Result))]
     places: dict[Call | Result, int] = {item: place for place, item in enumerate(both)}
     matcher = _Matcher(places, items)
     left = [result for result in sorted(matcher.results, key=_precedence) if not matcher.match_above(result)]
     left = [result for result in left if result in matcher.repeats or not matcher.match_below(result)]
-    return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), places)
+    return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), repeated, places)
 
 
 def called_ids(message: Message) -> set[str]:
@@ -272,13 +274,15 @@ def _items(message: Message, row: int) -> Iterator[Item]:
             yield part
 
 
-def _without_repeated_calls(items: list[list[Item]]) -> list[list[Item]]:
-    """Leave out AI SDK parts that repeat an open call: what they hold besides is its result.
+def _without_repeated_calls(items: list[list[Item]]) -> tuple[list[list[Item]], dict[Call, Call]]:
+    """Return the items without AI SDK parts that repeat an open call, and those with the call they repeat.
+
+    What such a part holds besides is the result of that call.
 
     A call that comes again after something else was said is a new one.
     """
     open_calls: dict[str, Call] = {}
-    repeated: set[Call] = set()
+    repeated: dict[Call, Call] = {}
     found: list[list[Item]] = []
     for number, row in enumerate(items):
         kept: list[Item] = []
@@ -288,18 +292,18 @@ def _without_repeated_calls(items: list[list[Item]]) -> list[list[Item]]:
             elif isinstance(item, Call):
                 before = open_calls.get(item.id)
                 if before is not None and _is_repeated(before, item):
-                    repeated.add(item)
+                    repeated[item] = before
                     continue
                 open_calls[item.id] = item
             elif isinstance(item, Result):
                 if item.final:
                     open_calls.pop(item.call_id, None)
-                if item.call in repeated:
+                if item.call is not None and item.call in repeated:
                     kept.append(replace(item, call=None))
                     continue
             kept.append(item)
         found.append(kept)
-    return found
+    return found, repeated
 
 
 def _is_repeated(before: Call, call: Call) -> bool:

@@ -67,7 +67,7 @@ def tool_name(part: Part) -> str:
 
 def tool_input(part: Part) -> object:
     """Return the arguments of a call, `None` for other parts."""
-    if part["type"] in CALLS or is_ui_tool(part):
+    if _is_call(part):
         return part.get("input")
     return None
 
@@ -128,7 +128,7 @@ def parts_of(body: Mapping[str, Any]) -> list[Part]:
     """
     parts: list[Part] = body["parts"]
     if isinstance(body.get("tool_calls"), list):
-        known = [part.get("id") for part in parts if part["type"] in CALLS]
+        known = _call_ids(parts)
         calls = [_openai_call(call) for call in cast(list[object], body["tool_calls"])]
         parts = [*parts, *(call for call in calls if call is not None and call["id"] not in known)]
     answered = body.get("tool_call_id")
@@ -136,6 +136,37 @@ def parts_of(body: Mapping[str, Any]) -> list[Part]:
         name = body.get("name")
         parts = [{"type": "tool_result", "id": answered, "name": name, "output": parts, "state": "success"}]
     return parts
+
+
+def keys_beside_parts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `tool_calls` and `tool_call_id` of a body hold that its parts, as `parts_of` reads them, do not."""
+    left = {key: body[key] for key in ("tool_calls", "tool_call_id") if key in body}
+    if isinstance(left.get("tool_calls"), list):
+        known = _call_ids(body["parts"])
+        calls = [call for call in cast(list[object], left["tool_calls"]) if not _is_said_by_part(call, known)]
+        left = {**left, "tool_calls": calls} if calls else {key: left[key] for key in left if key != "tool_calls"}
+    answered = [part.get("tool_use_id") or part.get("id") for part in parts_of(body) if part["type"] == "tool_result"]
+    return {key: left[key] for key in left if not (key == "tool_call_id" and left[key] in answered)}
+
+
+def _call_ids(parts: Sequence[Part]) -> list[object]:
+    return [part["toolCallId"] if is_ui_tool(part) else part.get("id") for part in parts if _is_call(part)]
+
+
+def _is_call(part: Part) -> bool:
+    return part["type"] in CALLS or is_ui_tool(part)
+
+
+def _is_said_by_part(call: object, known: list[object]) -> bool:
+    """Tell whether the part that `parts_of` makes of a call of OpenAI's holds all of it."""
+    made = _openai_call(call)
+    if made is None or made["id"] in known:
+        return False
+    function = {"name": made["name"], "arguments": made["input"]}
+    return call in (
+        {"id": made["id"], "function": function},
+        {"id": made["id"], "type": "function", "function": function},
+    )
 
 
 def _openai_call(call: object) -> Part | None:
@@ -188,7 +219,7 @@ def search_text(body: Mapping[str, Any]) -> str:
         if part["type"] == "text":
             if isinstance(part.get("text"), str):
                 found.append(part["text"])
-        elif part["type"] in CALLS or part["type"] == "tool_result" or is_ui_tool(part):
+        elif _is_call(part) or part["type"] == "tool_result":
             found.extend(
                 text for text in (tool_name(part), plain_text(tool_input(part)), plain_text(tool_output(part))) if text
             )

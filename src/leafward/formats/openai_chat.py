@@ -54,7 +54,9 @@ def _spoken(turn: Turn) -> list[dict[str, Any]]:
     calls = [item for item in turn.items if isinstance(item, Call)]
     more = _sent(cast(dict[str, Any], kept.get("fields", {})))
     heard = "audio" in more
-    parts = [part for item in turn.items if isinstance(item, dict) and (part := _without_transcript(heard, item)) is not None]
+    parts = [
+        part for item in turn.items if isinstance(item, dict) and (part := _without_transcript(heard, item)) is not None
+    ]
     fields = _fields(parts) if turn.role == "assistant" else {}
     blocks = [block for part in parts if not (fields and _field_of(part)) for block in _blocks(part, turn.role)]
     if turn.items and not (blocks or fields or calls or heard):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call, Item, Pairs, Result, pair
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_ui_only
+from leafward.core.parts import Part, is_ui_only, parts_of
 from leafward.formats.media import read_media
 from leafward.formats.wording import describe, missing_result, orphan_parts
 
@@ -113,7 +113,7 @@ def _turns_of(
             builder.step()
         elif not is_ui_only(item):
             builder.say(role_of(message), [item])
-    yield from builder.finish(empty=not items and message.role not in ("tool", "function"))
+    yield from builder.finish(empty=not parts_of(message.body) and message.role not in ("tool", "function"))
 
 
 class _Builder:
