@@ -10,6 +10,7 @@ from leafward import Message, Session, assistant, open_store, tool_result, user
 from leafward.core.calls import Call, missing_calls, pair
 from leafward.core.cutting import Cuts
 from leafward.core.message import Message as Stored
+from leafward.core.notices import with_notices
 from leafward.core.parts import search_text
 from leafward.core.tokens import count_tokens
 from leafward.core.transcript import Transcriber
@@ -86,6 +87,65 @@ def test_a_part_of_ai_sdk_that_repeats_an_open_call_is_its_result() -> None:
 
     assert [message["role"] for message in payload] == ["assistant", "tool"]
     assert payload[1]["content"] == "seen"
+
+
+def test_a_part_of_ai_sdk_that_comes_again_after_a_question_is_a_new_call() -> None:
+    lost = {"type": "tool-pay", "toolCallId": "c0", "state": "input-available", "input": {"sum": 10}}
+    paid = {**lost, "state": "output-available", "output": "paid"}
+    said = {"type": "text", "text": "Once more."}
+
+    payload = to_openai_chat([assistant([lost]), user("Once more."), assistant([paid])])
+
+    assert [each["role"] for each in payload] == ["assistant", "tool", "user", "assistant", "tool"]
+    assert "interrupted" in payload[1]["content"]
+    assert payload[4]["content"] == "paid"
+    assert [each["role"] for each in to_openai_chat([assistant([lost]), assistant([said, paid])])] == [
+        *("assistant", "tool"),
+        *("assistant", "tool"),
+    ]
+
+
+@pytest.mark.parametrize("between", [[], [tool_result("other", "x")], [assistant([{"type": "data-x", "data": 1}])]])
+def test_a_part_that_repeats_a_call_is_its_result_also_where_text_stands_beside_it(between: list[Message]) -> None:
+    lost = {"type": "tool-pay", "toolCallId": "c0", "state": "input-available", "input": {"sum": 10}}
+    paid = {**lost, "state": "output-available", "output": "paid"}
+    said = {"type": "text", "text": "So."}
+
+    pairs = pair([assistant([lost, said]), *between, assistant([paid, said])])
+
+    assert [one.output for one in pairs.answers.values()] == ["paid"]
+    assert [one.id for row in pairs.items for one in row if isinstance(one, Call)] == ["c0"]
+
+
+OUTCOMES: list[tuple[dict[str, Any], str, str]] = [
+    ({"state": "output-available", "output": "sun"}, "success", "sun"),
+    ({"state": "output-error", "errorText": "boom", "output": "word " * 1000}, "error", "boom"),
+    ({"state": "output-error", "output": "half of it"}, "error", "half of it"),
+    ({"errorText": "boom"}, "error", "boom"),
+    ({"state": "output-denied"}, "denied", "The user denied this call."),
+    ({"state": "output-denied", "approval": {"reason": "Too dear."}}, "denied", "Too dear."),
+    ({"state": "success", "is_error": True, "output": "boom"}, "error", "boom"),
+    ({"state": "interrupted", "is_error": True, "output": "stopped"}, "interrupted", "stopped"),
+    ({"is_error": True, "content": "boom"}, "error", "boom"),
+]
+
+
+@pytest.mark.parametrize(("fields", "state", "output"), OUTCOMES)
+def test_how_a_tool_ended_is_the_same_wherever_it_is_asked(fields: dict[str, Any], state: str, output: str) -> None:
+    ui = {"type": "tool-look", "toolCallId": "c", "input": {}}
+    is_result = state == "interrupted" or "is_error" in fields
+    parts = [call("c"), {"type": "tool_result", "id": "c", **fields}] if is_result else [{**ui, **fields}]
+    message = assistant(parts)
+
+    [result] = pair([message]).answers.values()
+
+    assert (result.state, result.output) == (state, output)
+    assert to_openai_chat([message])[1]["content"] == output
+    label = {"success": "Output"}.get(state, state.capitalize())
+    assert f"{label}: {output}" in Transcriber([message]).turn(message)
+    assert count_tokens(message) < 20
+    assert output in search_text(message.body)
+    assert to_openai_chat([with_notices(message, {"c": "[gone]"})])[1]["content"] == "[gone]"
 
 
 def test_a_call_and_its_result_are_not_cut_apart_whatever_the_dialect() -> None:

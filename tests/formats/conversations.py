@@ -49,6 +49,8 @@ class Conversation:
     words: list[str] = field(default_factory=list)
     screen_words: list[str] = field(default_factory=list)
     """Those of them that are for a screen and not for a model."""
+    own_words: list[str] = field(default_factory=list)
+    """Those that go back to the provider who wrote them, or to none: signed thinking and reasoning items."""
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     """Id, name, and the word in the arguments."""
 
@@ -71,12 +73,16 @@ def _part(
     number = next(numbers)
     word = f"word{number}!"
     made.words.append(word)
-    kinds = {"assistant": ["text", "thinking", "call", "call", "result", "odd"], "tool": ["result", "result", "text"]}
+    spoken = ["text", "thinking", "signed", "reasoning", "call", "call", "result", "odd"]
+    kinds = {"assistant": spoken, "tool": ["result", "result", "text"]}
     kind = draw(st.sampled_from(kinds.get(role, ["text", "text", "result", "odd"])))
     if kind == "text":
         return {"type": "text", "text": word}
     if kind == "thinking":
         return {"type": "thinking", "thinking": word}
+    if kind in ("signed", "reasoning"):
+        made.own_words.append(word)
+        return draw(_own_thinking(kind, number, word))
     if kind == "odd":
         if draw(st.booleans()):
             return {"type": "hint", "hint": word}
@@ -88,6 +94,17 @@ def _part(
         return _result(shape, call_id, word)
     made.calls.append((call_id, f"tool{number}", word))
     return draw(_call(made, shape, call_id, f"tool{number}", word))
+
+
+@st.composite
+def _own_thinking(draw: st.DrawFn, kind: str, number: int, word: str) -> dict[str, Any]:
+    """Return what only its provider reads: thinking that Anthropic signed, or a reasoning item of Responses."""
+    if kind == "signed":
+        signed = {"type": "thinking", "thinking": word, "signature": "sig=="}
+        return draw(st.sampled_from([signed, {"type": "redacted_thinking", "data": word}]))
+    summary = [{"type": "summary_text", "text": word}]
+    [message] = from_openai_responses([{"type": "reasoning", "id": f"rs_{number}", "summary": summary}])
+    return message.parts[0]
 
 
 @st.composite

@@ -71,7 +71,7 @@ def chat_payloads(draw: st.DrawFn, *, strict: bool = False) -> list[dict[str, An
             payload += draw(_chat_exchange(numbers, legacy=kind == "legacy", strict=strict))
             continue
         block = {"user": chat_user_block, "assistant": chat_text | chat_refusal}.get(kind, chat_text)
-        content = draw(words | st.just("") | st.lists(block, min_size=0, max_size=3))
+        content = draw(words | st.just("") | st.lists(block, min_size=1, max_size=3))
         message = {"role": kind, "content": content, **draw(more)}
         if kind == "assistant":
             message |= draw(st.sampled_from([{}, {"refusal": None}, {"refusal": "no"}, {"audio": {"id": "a1"}}]))
@@ -106,6 +106,21 @@ def _chat_exchange(draw: st.DrawFn, numbers: Iterator[int], *, legacy: bool, str
         for call in draw(st.permutations(calls))
     ]
     return [{**message, "tool_calls": calls}, *results]
+
+
+@st.composite
+def odd_chats(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Return replies and requests as servers and frameworks write them: content that is null, `[]` or absent."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    audio = {"id": "a1", "transcript": "", "expires_at": 1}
+    empty = st.sampled_from([{"content": None}, {"content": []}, {"content": ""}, {}])
+    more = st.sampled_from([{}, {"refusal": None}, {"refusal": "no"}, {"audio": audio}, {"tool_calls": [call]}])
+    kinds = draw(st.lists(st.sampled_from(["system", "user", "assistant", "assistant", "tool"]), max_size=5))
+    heads = {"tool": {"role": "tool", "tool_call_id": "c"}}
+    return [
+        {**heads.get(kind, {"role": kind}), **draw(empty), **(draw(more) if kind == "assistant" else {})}
+        for kind in kinds
+    ]
 
 
 # ── OpenAI Responses ─────────────────────────────────────────────────────────
@@ -149,7 +164,8 @@ def _items(draw: st.DrawFn, kind: str, numbers: Iterator[int]) -> list[dict[str,
         return draw(_call_items(numbers))
     if kind == "reasoning":
         summary = draw(st.lists(words.map(lambda text: {"type": "summary_text", "text": text}), max_size=2))
-        return [{"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": "gAAAA=="}]
+        thought = {"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": "gAAAA=="}
+        return [thought, *draw(_items(draw(st.sampled_from(["reasoning", "output", "calls", "search"])), numbers))]
     if kind == "search":
         action = {"type": "search", "query": draw(words)}
         return [{"type": "web_search_call", "id": f"ws_{number}", "status": "completed", "action": action}]
@@ -197,6 +213,10 @@ claude_thought = mixed(
     words.map(lambda text: {"type": "thinking", "thinking": text, "signature": "sig=="}),
     {"type": "redacted_thinking", "data": "opaque=="},
 )
+_claude_reply = st.tuples(
+    st.lists(claude_thought, max_size=2), claude_text, st.lists(claude_thought | claude_text, max_size=2)
+).map(lambda each: [*each[0], each[1], *(each[2] if each[0] else []), claude_words])
+"""What Claude says: a reply that holds thinking begins with it, and ends with something else."""
 
 
 def searched(number: int) -> list[dict[str, Any]]:
@@ -219,7 +239,7 @@ def anthropic_payloads(draw: st.DrawFn) -> dict[str, Any]:
             messages.append(draw(_claude_user(waiting)))
             waiting = []
         else:
-            content: Any = draw(words.map(str.strip) | st.lists(claude_thought | claude_text, min_size=1, max_size=3))
+            content: Any = draw(words.map(str.strip) | _claude_reply)
             if isinstance(content, list):
                 content += searched(next(numbers)) if draw(st.booleans()) else []
                 calls = [

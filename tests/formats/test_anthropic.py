@@ -9,9 +9,12 @@ from anthropic.types import TextBlock, ToolUseBlock
 
 from leafward import Message, assistant, system, tool_result, user
 from leafward.formats import from_anthropic, from_ui_messages, to_anthropic, to_ui_messages
+from tests.formats.validators import check_anthropic
 
 CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Paris"}}
 HI = {"type": "text", "text": "hi"}
+SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
 
 
 def test_a_turn_with_a_tool_is_told_in_order() -> None:
@@ -70,6 +73,56 @@ def test_thinking_keeps_its_signature_through_ai_sdk_and_back() -> None:
 
     assert to_anthropic([user("?"), message])["messages"][1]["content"][:2] == thoughts
     assert to_anthropic(through)["messages"][1]["content"][:2] == thoughts
+
+
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "sig=="}
+SEALED = {"type": "redacted_thinking", "data": "sealed=="}
+
+
+def test_thinking_below_a_summary_still_begins_its_message() -> None:
+    messages = [user("go"), assistant("Summary: weather."), assistant([THOUGHT, CALL]), tool_result("c1", "18C")]
+
+    assert to_anthropic(messages)["messages"] == [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "Summary: weather."},
+        {"role": "user", "content": "[The assistant continues.]"},
+        {"role": "assistant", "content": [THOUGHT, CALL]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "18C"}]},
+    ]
+
+
+@pytest.mark.parametrize("parts", [[HI, THOUGHT, HI], [CALL, THOUGHT, HI], [CALL, HI, THOUGHT, HI], [HI, SEALED, CALL]])
+def test_a_message_that_holds_thinking_begins_with_it(parts: list[dict[str, Any]]) -> None:
+    check_anthropic(to_anthropic([user("go"), assistant(parts), user("so?")]))
+
+
+def test_replies_that_begin_with_thinking_are_one_message() -> None:
+    payload = to_anthropic([user("go"), assistant([THOUGHT, HI]), assistant([SEALED, HI])])
+
+    assert payload["messages"][1]["content"] == [THOUGHT, HI, SEALED, HI]
+
+
+def test_thinking_after_a_search_of_the_api_stays_in_its_message() -> None:
+    payload = to_anthropic([user("go"), assistant([HI, SEARCH, FOUND, THOUGHT, HI]), user("so?")])
+
+    assert payload["messages"][1]["content"] == [HI, SEARCH, FOUND, THOUGHT, HI]
+
+
+@pytest.mark.parametrize("thoughts", [[THOUGHT], [SEALED], [THOUGHT, SEALED]])
+def test_thinking_that_nothing_follows_is_not_sent(thoughts: list[dict[str, Any]]) -> None:
+    asked = user("go")
+    alone, last = assistant(thoughts), assistant([HI, *thoughts])
+
+    assert to_anthropic([asked, alone]) == to_anthropic([asked])
+    assert to_anthropic([alone, asked]) == to_anthropic([asked])
+    assert to_anthropic([asked, alone, user("so?")]) == to_anthropic([asked, user("so?")])
+    assert to_anthropic([asked, last, user("so?")]) == to_anthropic([asked, assistant("hi"), user("so?")])
+
+
+def test_thinking_that_is_stored_before_its_reply_is_sent_with_it() -> None:
+    payload = to_anthropic([user("go"), assistant([THOUGHT]), assistant([CALL])])
+
+    assert payload["messages"][1]["content"] == [THOUGHT, CALL]
 
 
 def test_an_id_the_api_refuses_is_replaced_in_call_and_result() -> None:
@@ -159,10 +212,6 @@ def test_an_id_given_to_a_repeated_call_is_not_one_that_another_call_has() -> No
 
     assert [block["id"] for block in said[1]["content"]] == ["c1", "c1_3", "c1_2"]
     assert [block["tool_use_id"] for block in said[2]["content"]] == ["c1", "c1_3", "c1_2"]
-
-
-SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
 
 
 def test_a_search_of_the_api_that_broke_off_is_left_out() -> None:

@@ -132,6 +132,31 @@ def test_reasoning_of_one_provider_is_words_to_another_unless_it_is_encrypted() 
     assert to_openai_chat(from_openai_responses([sealed])) == []
 
 
+def test_reasoning_that_nothing_of_its_reply_follows_is_not_sent() -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    [broken_off] = from_openai_responses([thought])
+    [searched] = from_openai_responses([{"type": "web_search_call", "id": "ws_1", "status": "completed"}, thought])
+    question = {"role": "user", "content": "?"}
+
+    for after in ([], [user("?")], [tool_result("c", "late")], [assistant("Summary.")]):
+        assert "rs_1" not in json.dumps(to_openai_responses([user("?"), broken_off, *after]))
+    assert to_openai_responses([user("?"), searched, user("?")]) == [
+        question,
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        question,
+    ]
+
+
+def test_reasoning_that_is_stored_before_its_reply_is_sent_with_it() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+    ]
+    messages = [message for item in items for message in from_openai_responses([item])]
+
+    assert to_openai_responses(messages)[:2] == items
+
+
 def test_ids_of_messages_are_kept_where_responses_has_them() -> None:
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
     item["content"] = [{"type": "output_text", "text": "hi", "annotations": []}]
@@ -182,3 +207,75 @@ def test_a_spoken_reply_whose_recording_is_gone_goes_back_in_words() -> None:
     [message] = from_openai_chat([spoken_reply(time.time() - 1)])
 
     assert to_openai_chat([message]) == [{"role": "assistant", "content": "Good morning."}]
+
+
+def test_a_spoken_reply_without_words_whose_recording_is_gone_is_empty() -> None:
+    silent = spoken_reply(time.time() - 1)
+    silent["audio"]["transcript"] = ""
+
+    assert to_openai_chat(from_openai_chat([silent])) == [{"role": "assistant", "content": ""}]
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {"content": []}, {}])
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"role": "user"},
+        {"role": "system"},
+        {"role": "assistant"},
+        {"role": "assistant", "refusal": None},
+        {"role": "assistant", "refusal": ""},
+        {"role": "assistant", "reasoning_content": "hm"},
+    ],
+)
+def test_a_message_that_says_nothing_has_an_empty_text(head: dict[str, Any], content: dict[str, Any]) -> None:
+    assert to_openai_chat(from_openai_chat([{**head, **content}])) == [{**head, "content": ""}]
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {}])
+def test_content_stays_null_or_absent_beside_calls_a_refusal_or_a_recording(content: dict[str, Any]) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for more in ({"tool_calls": [call]}, {"refusal": "no"}, {"audio": {"id": "audio_1"}}):
+        message = {"role": "assistant", **content, **more}
+
+        assert to_openai_chat(from_openai_chat([message]))[0] == message
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {"content": []}, {}])
+def test_a_result_that_is_empty_is_sent_as_an_empty_text(content: dict[str, Any]) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    payload = to_openai_chat(from_openai_chat([asked, {"role": "tool", "tool_call_id": "c", **content}]))
+
+    assert payload == [asked, {"role": "tool", "tool_call_id": "c", "content": ""}]
+
+
+@pytest.mark.parametrize("content", [None, []])
+def test_calls_beside_an_empty_list_are_sent_beside_a_text(content: Any) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    payload = to_openai_chat(from_openai_chat([{"role": "assistant", "content": content, "tool_calls": [call]}]))
+
+    assert payload[0]["content"] == ("" if content == [] else None)
+
+
+@pytest.mark.parametrize("wide", ["image/*", "*/*"])
+def test_an_image_of_any_type_has_the_type_in_its_address(wide: str) -> None:
+    part = {"type": "file", "mediaType": wide, "url": "data:image/jpeg;base64,AAAA"}
+
+    [chat] = to_openai_chat([user([part])])
+    [claude] = to_anthropic([user([part])])["messages"]
+
+    assert chat["content"] == [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AAAA"}}]
+    assert claude["content"][0]["source"] == {"type": "base64", "media_type": "image/jpeg", "data": "AAAA"}
+
+
+def test_an_image_of_any_type_is_sent_as_one() -> None:
+    source = {"type": "base64", "media_type": "image/*", "data": "AAAA"}
+
+    [chat] = to_openai_chat([user([{"type": "image", "source": source}])])
+    [web] = to_openai_chat([user([{"type": "file", "mediaType": "image/*", "url": "https://x.test/a"}])])
+
+    assert chat["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    assert web["content"] == [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]

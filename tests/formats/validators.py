@@ -115,6 +115,9 @@ def check_openai_responses(payload: Payload) -> None:
         kind = item.get("type", "message")
         if kind == "message":
             _check_response_message(item, where)
+        elif kind == "reasoning":
+            follows = payload[index + 1] if index + 1 < len(payload) else {}
+            _check_reasoning(item, follows, where)
         elif kind == "function_call":
             assert item["call_id"] not in called, f"{where} uses an id again"
             assert 0 < len(item["call_id"]) <= 64, where
@@ -127,6 +130,12 @@ def check_openai_responses(payload: Payload) -> None:
             assert isinstance(item["output"], (str, list)), where
             answered.add(item["call_id"])
     assert called == answered, f"{called - answered} have no result"
+
+
+def _check_reasoning(item: dict[str, Any], follows: dict[str, Any], where: str) -> None:
+    assert isinstance(item["summary"], list), where
+    own = follows.get("role") == "assistant" or follows.get("type") in ("reasoning", "function_call")
+    assert own, f"{where}: reasoning without its following item"
 
 
 def _check_response_message(item: dict[str, Any], where: str) -> None:
@@ -180,6 +189,7 @@ def check_anthropic(payload: dict[str, Any]) -> None:
         assert [block["type"] for block in blocks[: len(results)]] == ["tool_result"] * len(results), where
         for block in blocks:
             _check_claude_block(block, message["role"], where)
+        _check_claude_thinking([block["type"] for block in blocks], where)
         calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
         assert not seen & set(calls), f"{where} uses an id again"
         assert len(set(calls)) == len(calls), f"{where} uses an id twice"
@@ -190,6 +200,14 @@ def check_anthropic(payload: dict[str, Any]) -> None:
         last = messages[-1]["content"]
         text = last if isinstance(last, str) else last[-1].get("text", "")
         assert text == text.rstrip(), "the last message ends with a space"
+
+
+def _check_claude_thinking(kinds: list[str], where: str) -> None:
+    thoughts = [place for place, kind in enumerate(kinds) if kind in ("thinking", "redacted_thinking")]
+    assert not thoughts or thoughts[-1] < len(kinds) - 1, f"{where} ends with thinking"
+    if thoughts and thoughts[0] > 0:
+        # The API writes thinking after the result of a tool of its own, and takes it back there.
+        assert kinds[thoughts[0] - 1] == "web_search_tool_result", f"{where} holds thinking and begins with {kinds[0]}"
 
 
 def _check_server_tools(messages: Payload) -> None:

@@ -77,7 +77,8 @@ class RandomAgent:
         await self._append(user("pasted text " * (number * 20), id=self._id()))
 
     async def _think_aloud(self, number: int) -> None:
-        await self._append(assistant([{"type": "thinking", "thinking": "hm " * number}], id=self._id()))
+        thought = {"type": "thinking", "thinking": "hm " * number, "signature": f"sig{number}=="}
+        await self._append(assistant([thought, *[TEXT][: number % 2]], id=self._id()))
 
     def _calls(self, number: int) -> list[dict[str, Any]]:
         ids = CALL_IDS[: number % 3 + 1]

@@ -13,10 +13,20 @@ from typing import Any, cast
 from leafward.core.ids import derived_id
 from leafward.core.json import encode_text, try_parse
 from leafward.core.message import Message
-from leafward.core.parts import CALLS, Part, is_settled, is_ui_tool, parts_of, tool_input, tool_name, tool_output
+from leafward.core.parts import (
+    CALLS,
+    FAILED,
+    Part,
+    is_settled,
+    is_ui_only,
+    is_ui_tool,
+    parts_of,
+    tool_input,
+    tool_name,
+    tool_output,
+    tool_state,
+)
 from leafward.core.provider_extras import raw_of
-
-_FAILED = frozenset({"error", "denied", "interrupted"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +92,7 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        return self.state in _FAILED
+        return self.state in FAILED
 
     @property
     def final(self) -> bool:
@@ -117,6 +127,8 @@ class Pairs:
     """Further results of a call that has its answer, or that are not final."""
     orphans: set[Result]
     """Results that must be shown apart: their call is missing, or they repeat it with another output."""
+    repeated_calls: dict[Call, Call]
+    """AI SDK parts that repeat an open call, and that call; `items` holds the call once."""
     places: dict[Call | Result, int]
     """The order of calls and results in the conversation."""
 
@@ -138,13 +150,13 @@ def pair(messages: Sequence[Message]) -> Pairs:
     that has no answer. Without a call above it answers the nearest one below, if nothing but results stands between
     them. A result that is not final answers only what nothing else does.
     """
-    items = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
+    items, repeated = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
     both = [item for row in items for item in row if isinstance(item, (Call, Result))]
     places: dict[Call | Result, int] = {item: place for place, item in enumerate(both)}
     matcher = _Matcher(places, items)
     left = [result for result in sorted(matcher.results, key=_precedence) if not matcher.match_above(result)]
     left = [result for result in left if result in matcher.repeats or not matcher.match_below(result)]
-    return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), places)
+    return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), repeated, places)
 
 
 def called_ids(message: Message) -> set[str]:
@@ -255,36 +267,43 @@ def _items(message: Message, row: int) -> Iterator[Item]:
             call = _call(part, part["toolCallId"], message, row, index)
             yield call
             if is_settled(part):
-                yield _ui_result(call)
+                yield _result(part, call.id, message, row, call)
         elif part["type"] == "tool_result":
-            yield _result(part, message, row)
+            yield _result(part, answered_id(part) or "", message, row)
         else:
             yield part
 
 
-def _without_repeated_calls(items: list[list[Item]]) -> list[list[Item]]:
-    """Leave out AI SDK parts that repeat an open call: what they hold besides is its result."""
+def _without_repeated_calls(items: list[list[Item]]) -> tuple[list[list[Item]], dict[Call, Call]]:
+    """Return the items without AI SDK parts that repeat an open call, and those with the call they repeat.
+
+    What such a part holds besides is the result of that call.
+
+    A call that comes again after something else was said is a new one.
+    """
     open_calls: dict[str, Call] = {}
-    repeated: set[Call] = set()
+    repeated: dict[Call, Call] = {}
     found: list[list[Item]] = []
-    for row in items:
+    for number, row in enumerate(items):
         kept: list[Item] = []
         for item in row:
-            if isinstance(item, Call):
+            if isinstance(item, dict) and not is_ui_only(item):
+                open_calls = {call_id: call for call_id, call in open_calls.items() if call.row == number}
+            elif isinstance(item, Call):
                 before = open_calls.get(item.id)
                 if before is not None and _is_repeated(before, item):
-                    repeated.add(item)
+                    repeated[item] = before
                     continue
                 open_calls[item.id] = item
             elif isinstance(item, Result):
                 if item.final:
                     open_calls.pop(item.call_id, None)
-                if item.call in repeated:
+                if item.call is not None and item.call in repeated:
                     kept.append(replace(item, call=None))
                     continue
             kept.append(item)
         found.append(kept)
-    return found
+    return found, repeated
 
 
 def _is_repeated(before: Call, call: Call) -> bool:
@@ -298,25 +317,6 @@ def _call(part: Part, call_id: object, message: Message, row: int, index: int) -
     return Call(known, tool_name(part), tool_input(part), part, message, row)
 
 
-def _ui_result(call: Call) -> Result:
-    part = call.part
-    state = {"output-error": "error", "output-denied": "denied"}.get(str(part.get("state")), "success")
-    return Result(call.id, call.name, _ui_output(part), state, part, call.message, call.row, call)
-
-
-def _ui_output(part: Part) -> object:
-    if part.get("state") == "output-error" and part.get("errorText") is not None:
-        return part["errorText"]
-    if part.get("state") == "output-denied" and part.get("output", part.get("result")) is None:
-        approval: object = part.get("approval")
-        reason = cast(Part, approval).get("reason") if isinstance(approval, dict) else None
-        return reason if isinstance(reason, str) and reason else "The user denied this call."
-    return tool_output(part)
-
-
-def _result(part: Part, message: Message, row: int) -> Result:
-    state = part.get("state")
-    if not isinstance(state, str):
-        state = "error" if part.get("is_error") is True else "success"
+def _result(part: Part, call_id: str, message: Message, row: int, call: Call | None = None) -> Result:
     name = tool_name(part) or None
-    return Result(answered_id(part) or "", name, tool_output(part), state, part, message, row)
+    return Result(call_id, name, tool_output(part), tool_state(part), part, message, row, call)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from leafward.core.calls import answered_id
 from leafward.core.message import Message
-from leafward.core.parts import Part, parts_of, tool_output
+from leafward.core.parts import Part, output_key, parts_of, tool_output
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.core.transcript import readable
 
@@ -76,11 +76,9 @@ def _with_notice(part: Part, notices: Mapping[str, str]) -> Part:
     if notice is None:
         return part
     if found := _RULE.fullmatch(notice):
-        (text, total), shown = _start_of_result(part), int(found[1])
-        if len(text) <= shown:
+        (text, total), length = _start_of_result(part), int(found[1])
+        if len(text) <= length:
             return part
-        notice = f"{text[:shown]}… [shortened: {total - shown:,} of {total:,} characters are left out]"
-    if part["type"] == "tool_result":
-        return {**part, "output" if "output" in part else "content": [{"type": "text", "text": notice}]}
-    held = next((key for key in ("output", "result", "errorText") if part.get(key) is not None), "output")
-    return {**part, held: notice}
+        notice = f"{text[:length]}… [shortened: {total - length:,} of {total:,} characters are left out]"
+    shown = [{"type": "text", "text": notice}] if part["type"] == "tool_result" else notice
+    return {**part, output_key(part): shown}

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from leafward.core.json import try_parse
 from leafward.core.json_fields import json_object, object_list, string, typed_blocks
-from leafward.core.parts import Part
+from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import ORIGIN, opaque, with_rest
 
 NAME = "openai.chat"
@@ -98,7 +98,7 @@ def _read_content(content: object, where: str) -> tuple[list[Part], bool]:
         return [{"type": "text", "text": content}], True
     blocks = typed_blocks(content, where)
     parts = [_read_block(block, f"{where}[{index}]") for index, block in enumerate(blocks)]
-    return parts, len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+    return parts, plain_block_text(blocks) is not None
 
 
 def _read_block(block: dict[str, Any], where: str) -> Part:

@@ -63,7 +63,7 @@ def checked_count(counter: TokenCounter, message: Message) -> int:
     """Return what a user's counter says, rounded up.
 
     Raises:
-        ConfigurationError: it says something that is no number of tokens.
+        ConfigurationError: it returns something that is not a number of tokens.
     """
     tokens = cast(object, counter(message))
     if not isinstance(tokens, (int, float)) or isinstance(tokens, bool) or not 0 <= tokens < 2**53:

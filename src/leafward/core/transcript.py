@@ -11,8 +11,8 @@ from leafward.core.message import Message
 from leafward.core.parts import (
     CALLS,
     Part,
+    holds_result,
     is_media,
-    is_settled,
     is_thinking,
     is_ui_tool,
     parts_of,
@@ -20,20 +20,14 @@ from leafward.core.parts import (
     tool_input,
     tool_name,
     tool_output,
+    tool_state,
 )
 
 SHOWN = 500
 """Characters shown of what a tool was given and what it gave."""
 
 _NAME_SHOWN = 120
-_OUTCOMES = {
-    "error": "Error",
-    "denied": "Denied",
-    "interrupted": "Interrupted",
-    "running": "Not finished",
-    "output-error": "Error",
-    "output-denied": "Denied",
-}
+_OUTCOMES = {"error": "Error", "denied": "Denied", "interrupted": "Interrupted", "running": "Not finished"}
 _KINDS = {"image_url": "image", "input_audio": "audio"}
 
 
@@ -67,7 +61,7 @@ class Transcriber:
         elif is_ui_tool(part):
             yield f"[Tool: {_line(tool_name(part)) or 'unnamed'}]"
             yield f"Input: {self._shown(tool_input(part))}"
-            yield self._ui_outcome(part)
+            yield self._outcome(part)
         elif part["type"] in CALLS:
             yield f"[Tool: {_line(tool_name(part)) or 'unnamed'}]"
             yield f"Input: {self._shown(tool_input(part))}"
@@ -81,19 +75,10 @@ class Transcriber:
             yield f"[{_line(part['type'])}] {self._shown(rest)}"
 
     def _outcome(self, part: Part) -> str:
-        label = "Error" if part.get("is_error") is True else _OUTCOMES.get(_state(part), "Output")
-        return f"{label}: {self._shown(tool_output(part))}"
-
-    def _ui_outcome(self, part: Part) -> str:
-        state = _state(part)
-        if not is_settled(part):
-            return f"Not finished: {_line(state) or 'no result'}"
-        value = tool_output(part)
-        if state == "output-error" and part.get("errorText") is not None:
-            value = part["errorText"]
-        if state == "output-denied" and value is None:
-            value = _first([part["approval"]], "reason") if isinstance(part.get("approval"), dict) else None
-        return f"{_OUTCOMES.get(state, 'Output')}: {self._shown(value)}"
+        if holds_result(part):
+            return f"{_OUTCOMES.get(tool_state(part), 'Output')}: {self._shown(tool_output(part))}"
+        state = part.get("state")
+        return f"Not finished: {(_line(state) if isinstance(state, str) else '') or 'no result'}"
 
     def _shown(self, value: object) -> str:
         return shortened(readable(value), self._limit) or "(nothing)"
@@ -119,11 +104,6 @@ def mention(part: Part) -> str:
     name = _first(sources, "filename", "name", "title")
     name = name or ("" if address.startswith("data:") else address) or media_type
     return f"[{kind}: {_line(name)}]" if name else f"[{kind}]"
-
-
-def _state(part: Part) -> str:
-    state = part.get("state")
-    return state if isinstance(state, str) else ""
 
 
 def readable(value: object) -> str:

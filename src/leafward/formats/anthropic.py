@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from leafward.core.calls import Call, Item, Result
 from leafward.core.json_fields import json_object, object_list, string, typed_blocks
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_thinking, thinking_text
+from leafward.core.parts import Part, is_thinking, plain_block_text, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
 from leafward.formats.limits import function_name, plain_id
 from leafward.formats.media import Media, read_media
@@ -19,6 +20,8 @@ from leafward.formats.wording import as_text, output_as_text
 NAME = "anthropic"
 OPENING = "[The conversation begins with the assistant.]"
 """The user's first message where there is none: the API wants one."""
+CONTINUING = "[The assistant continues.]"
+"""The user's message between a text of the assistant and a reply that begins with thinking."""
 
 _LONGEST_NAME = 128
 _FIELDS = {
@@ -57,34 +60,35 @@ def to_anthropic(messages: Messages) -> dict[str, Any]:
     `system` is a string, empty when there is none; it is a list of text blocks when there are several, or when one
     carries more than its text, such as `cache_control`. System messages go there wherever they stand. Messages of one
     side are merged, blank texts left out (the API refuses them), and ids of calls that the API refuses replaced.
-    Thinking keeps its signature; thinking without one is sent as text between `<thinking>` tags. Parts for a screen,
-    parts of unknown types and fields the API does not know are not sent.
+    Thinking keeps its signature, and is not sent when nothing follows it; thinking without a signature is sent as text
+    between `<thinking>` tags. Parts for a screen, parts of unknown types and fields the API does not know are not sent.
 
     Raises:
-        ValueError: something in `messages` is no message.
+        ValueError: something in `messages` is not a message.
     """
     found = with_ids(turns(checked_messages(messages)), plain_id, everywhere=True)
-    _leave_out_halves(found)
+    _drop_unpaired_server_tools(found)
     system: list[dict[str, Any]] = []
     system_as_list = False
-    payload = _Payload()
+    said: list[_Said] = []
     for entry in media_to_user(found, may_send=("user",), from_results=False):
         if isinstance(entry, Answers):
-            payload.add("user", [_tool_result(result) for _, result in entry.pairs], {})
-        elif entry.role in ("system", "developer"):
+            said.append(_Said("user", [_tool_result(result) for _, result in entry.pairs]))
+            continue
+        kept = rest_of(entry.message.extra, NAME) if entry.first else {}
+        if entry.role in ("system", "developer"):
             system += _blocks(entry)
-            system_as_list = system_as_list or rest_of(entry.message.extra, NAME).get("form") == "list"
+            system_as_list = system_as_list or kept.get("form") == "list"
         else:
-            kept = rest_of(entry.message.extra, NAME) if entry.first else {}
-            payload.add(entry.role, _blocks(entry), kept)
-    return {"system": _content(system, system_as_list) if system else "", "messages": payload.finish()}
+            said.append(_Said(entry.role, _blocks(entry), kept.get("fields", {}), kept.get("form") == "list"))
+    return {"system": _content(system, system_as_list) if system else "", "messages": _written(said)}
 
 
-def _leave_out_halves(entries: Sequence[Entry]) -> None:
-    """Leave out what the API's own tools were asked without an answer, and what they answered without being asked.
+def _drop_unpaired_server_tools(entries: Sequence[Entry]) -> None:
+    """Drop calls of the API's own tools that have no result, and results that have no call.
 
-    A stream that broke off leaves them behind, and the API refuses them. At the end of a conversation it takes a call
-    alone: it paused there, and goes on.
+    A stream that broke off leaves them behind, and the API refuses them. A call at the end of a conversation stays: the
+    API paused there, and continues with its result.
     """
     spoken = [entry for entry in entries if isinstance(entry, Turn) and entry.role == "assistant"]
     halves = [half for turn in spoken for item in turn.items if (half := _half(item)) is not None]
@@ -116,59 +120,89 @@ def _half(item: Item) -> _Half | None:
     return _Half(found if isinstance(found, str) else "", asks)
 
 
-class _Payload:
-    """Messages in which the two sides take turns."""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A message of the payload."""
 
-    def __init__(self) -> None:
-        self._messages: list[dict[str, Any]] = []
-        self._as_list: list[bool] = []
+    role: str
+    blocks: list[dict[str, Any]]
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    as_list: bool = False
+    """Whether its content stays a list where a string would do."""
 
-    def add(self, role: str, blocks: list[dict[str, Any]], kept: Mapping[str, Any]) -> None:
-        if not blocks:
-            return
-        fields = cast(dict[str, Any], kept.get("fields", {}))
-        if not self._messages and role == "assistant":
-            self._append("user", [{"type": "text", "text": OPENING}], {}, False)
-        if self._messages and self._messages[-1]["role"] == role:
-            last = self._messages[-1]
-            self._messages[-1] = {**fields, **last, "content": last["content"] + blocks}
-            self._as_list[-1] = self._as_list[-1] or kept.get("form") == "list"
-        else:
-            self._append(role, blocks, fields, kept.get("form") == "list")
 
-    def _append(self, role: str, blocks: list[dict[str, Any]], fields: dict[str, Any], as_list: bool) -> None:
-        self._messages.append({"role": role, "content": blocks, **fields})
-        self._as_list.append(as_list)
+def _written(said: Sequence[_Said]) -> list[dict[str, Any]]:
+    found = _begun_by_user(_joined(map(_without_last_thinking, _joined(said))))
+    if found and found[-1].role == "assistant" and found[-1].blocks[-1]["type"] == "text":
+        # A request may end with words for the model to go on from, but not with a space.
+        found[-1].blocks[-1]["text"] = found[-1].blocks[-1]["text"].rstrip()
+    return [{"role": one.role, "content": _content(one.blocks, one.as_list), **one.fields} for one in found]
 
-    def finish(self) -> list[dict[str, Any]]:
-        if self._messages and self._messages[-1]["role"] == "assistant":
-            # A request may end with words for the model to go on from, but not with a space.
-            last = self._messages[-1]["content"][-1]
-            if last["type"] == "text":
-                last["text"] = last["text"].rstrip()
-        for message, as_list in zip(self._messages, self._as_list, strict=True):
-            message["content"] = _content(message["content"], as_list)
-        return self._messages
+
+def _joined(said: Iterable[_Said]) -> list[_Said]:
+    """Join neighbours of one role, and leave out messages without content."""
+    found: list[_Said] = []
+    for one in said:
+        if found and one.blocks and found[-1].role == one.role:
+            last = found.pop()
+            as_list = last.as_list or one.as_list
+            found.append(_Said(one.role, last.blocks + one.blocks, {**one.fields, **last.fields}, as_list))
+        elif one.blocks:
+            found.append(one)
+    return found
+
+
+def _without_last_thinking(one: _Said) -> _Said:
+    """Drop thinking that nothing follows, as a stream that broke off leaves it: the API refuses it."""
+    length = len(one.blocks)
+    while length and _is_thought(one.blocks[length - 1]):
+        length -= 1
+    return replace(one, blocks=one.blocks[:length])
+
+
+def _begun_by_user(said: Sequence[_Said]) -> list[_Said]:
+    """Put a text of the user where the API wants one: at the beginning, and between the assistant's text and thinking.
+
+    The API refuses a message that holds thinking and begins with something else. Such a message was two: a summary
+    and the reply below it. What the API's own tools returned may stand before thinking, for then it wrote both.
+    """
+    found: list[_Said] = []
+    for one in said:
+        if not found and one.role == "assistant":
+            found.append(_Said("user", [{"type": "text", "text": OPENING}]))
+        first = next((place for place, block in enumerate(one.blocks) if _is_thought(block)), 0)
+        if one.role == "assistant" and first and one.blocks[first - 1]["type"] == "text":
+            found += [replace(one, blocks=one.blocks[:first]), _Said("user", [{"type": "text", "text": CONTINUING}])]
+            one = replace(one, blocks=one.blocks[first:])
+        found.append(one)
+    return found
+
+
+def _is_thought(block: Mapping[str, Any]) -> bool:
+    return block["type"] in ("thinking", "redacted_thinking")
 
 
 def _content(blocks: list[dict[str, Any]], as_list: bool) -> str | list[dict[str, Any]]:
-    only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-    return blocks[0]["text"] if only_text and not as_list else blocks
+    text = plain_block_text(blocks)
+    return blocks if text is None or as_list else text
 
 
 def _blocks(turn: Turn) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
+    called = False
     for item in turn.items:
         if isinstance(item, Call):
+            called = True
             blocks.append(_tool_use(item))
         elif isinstance(item, dict):
-            block = _block(item, turn.role)
+            # Thinking after a call is not in the order the API writes, and it refuses that: it is sent as text.
+            block = _block(item, turn.role, may_think=not called)
             if block is not None:
                 blocks.append(block)
     return blocks
 
 
-def _block(part: Part, role: str) -> dict[str, Any] | None:
+def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] | None:
     raw = raw_of(part, NAME)
     if raw is not None:
         return raw
@@ -178,7 +212,7 @@ def _block(part: Part, role: str) -> dict[str, Any] | None:
         return _own(part) if part["text"].strip() else None
     if part["type"] == "search_result" and role in ("user", "tool") and isinstance(part.get("content"), list):
         return _own(part)
-    if is_thinking(part) and role == "assistant":
+    if may_think and is_thinking(part) and role == "assistant":
         thought = _thinking(part)
         if thought is not None:
             return thought
@@ -234,8 +268,7 @@ def _file(part: Part) -> dict[str, Any] | None:
         kind, usual = "document", "application/pdf"
     else:
         return None
-    media_type = usual if media.media_type in (None, "image/*") else media.media_type
-    made: dict[str, Any] = {"type": kind, "source": _source(media, media_type)}
+    made: dict[str, Any] = {"type": kind, "source": _source(media, media.media_type or usual)}
     if kind == "document" and media.name:
         made["title"] = media.name
     own = _own(part) if part["type"] == kind else {key: part[key] for key in ("cache_control",) if key in part}
@@ -261,7 +294,7 @@ def _is_text(block: object) -> bool:
     return cast(Part, block).get("type") == "text" and isinstance(text, str) and text.strip() != ""
 
 
-def _source(media: Media, media_type: str | None) -> dict[str, Any]:
+def _source(media: Media, media_type: str) -> dict[str, Any]:
     if media.data is not None:
         return {"type": "base64", "media_type": media_type, "data": media.data}
     return {"type": "url", "url": media.url} if media.url is not None else {"type": "file", "file_id": media.file_id}
@@ -326,7 +359,7 @@ def _read_content(content: object, where: str) -> tuple[list[Part], bool]:
         return [{"type": "text", "text": content}], False
     blocks = typed_blocks(content, where)
     parts = [_read_block(block, f"{where}[{index}]") for index, block in enumerate(blocks)]
-    return parts, len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+    return parts, plain_block_text(blocks) is not None
 
 
 def _read_block(block: dict[str, Any], where: str) -> Part:

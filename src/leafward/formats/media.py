@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binascii import a2b_base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from leafward.core.parts import Part
@@ -57,13 +57,17 @@ class Media:
     @property
     def is_usual_image(self) -> bool:
         """Whether it is an image of a type that every provider takes."""
-        return self.kind == "image" and self.media_type in (None, "image/*", *_IMAGE_TYPES)
+        return self.kind == "image" and (self.media_type is None or self.media_type in _IMAGE_TYPES)
 
 
 def read_media(part: Part) -> Media | None:
     """Return the file a part or block carries; `None` when it carries none, or in a way nobody documents."""
-    if raw_of(part) is not None:
-        return None
+    media = None if raw_of(part) is not None else _read(part)
+    # What stands for any type, as `image/*` does, is a type to no provider.
+    return replace(media, media_type=None) if media is not None and _is_any(media.media_type) else media
+
+
+def _read(part: Part) -> Media | None:
     kind: object = part.get("type")
     if kind in ("image", "audio", "video", "document", "data") and isinstance(part.get("source"), dict):
         return _from_source(part, cast(dict[str, Any], part["source"]))
@@ -136,9 +140,14 @@ def _from_file(file: Mapping[str, Any]) -> Media | None:
 def _from_url(url: str, media_type: str | None, name: str | None, kind: str | None) -> Media:
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma and head.endswith(";base64"):
-        media_type = media_type or head[len("data:") :].partition(";")[0] or None
+        written = head[len("data:") :].partition(";")[0] or None
+        media_type = written or media_type if _is_any(media_type) else media_type
         return Media(kind or kind_of(media_type), media_type, data=data, name=name)
     return Media(kind or kind_of(media_type), media_type, url=url, name=name)
+
+
+def _is_any(media_type: str | None) -> bool:
+    return media_type is None or media_type.endswith("/*")
 
 
 def _is_base64(data: str) -> bool:

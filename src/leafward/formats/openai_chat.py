@@ -10,10 +10,11 @@ from typing import Any, cast
 from leafward.core.calls import Call, Result
 from leafward.core.message import Message
 from leafward.core.openai_messages import NAME, read_openai_messages
-from leafward.core.parts import Part
+from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import raw_of, rest_of, without_origin
 from leafward.formats.limits import function_name, short_id
 from leafward.formats.media import AUDIO_FORMATS, read_media
+from leafward.formats.openai_custom import custom_input, is_custom
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
 from leafward.formats.wording import as_text, output_as_text
@@ -35,9 +36,9 @@ def to_openai_chat(messages: Messages) -> list[dict[str, Any]]:
     as one; parts for a screen and parts of unknown types are not sent.
 
     Raises:
-        ValueError: something in `messages` is no message.
+        ValueError: something in `messages` is not a message.
     """
-    # Some servers number the calls of each reply from nought, and pair them in the reply: such ids may come again.
+    # Some servers number the calls of each reply from 0, and pair them in the reply: such ids may come again.
     found = with_ids(turns(checked_messages(messages)), lambda one: short_id(one, _LONGEST_ID), everywhere=False)
     payload: list[dict[str, Any]] = []
     for entry in media_to_user(found, may_send=("user",), from_results=True):
@@ -53,13 +54,17 @@ def _spoken(turn: Turn) -> list[dict[str, Any]]:
     calls = [item for item in turn.items if isinstance(item, Call)]
     more = _sent(cast(dict[str, Any], kept.get("fields", {})))
     heard = "audio" in more
-    parts = [part for item in turn.items if isinstance(item, dict) and (part := _unless(heard, item)) is not None]
+    parts = [
+        part for item in turn.items if isinstance(item, dict) and (part := _without_transcript(heard, item)) is not None
+    ]
     fields = _fields(parts) if turn.role == "assistant" else {}
     blocks = [block for part in parts if not (fields and _field_of(part)) for block in _blocks(part, turn.role)]
     if turn.items and not (blocks or fields or calls or heard):
         # Nothing in it that this model could read, such as reasoning encrypted for another.
         return []
-    message: dict[str, Any] = {"role": turn.role, **_content(blocks, kept.get("form"), bool(calls)), **fields}
+    says_else = bool(calls or fields.get("refusal") or heard)
+    content = _content(blocks, kept.get("form"), says_else=says_else, calls=bool(calls))
+    message: dict[str, Any] = {"role": turn.role, **content, **fields}
     name = _name(turn)
     if name is not None:
         message["name"] = name
@@ -81,19 +86,19 @@ def _sent(fields: dict[str, Any]) -> dict[str, Any]:
     }
     audio: object = found.pop("audio", None)
     recording = cast(Part, audio) if isinstance(audio, dict) else {}
-    if isinstance(recording.get("id"), str) and not _is_over(recording.get("expires_at")):
+    if isinstance(recording.get("id"), str) and not _is_past(recording.get("expires_at")):
         found["audio"] = {"id": recording["id"]}
     return found
 
 
-def _unless(heard: bool, part: Part) -> Part | None:
-    """Return a part; words of a recording only where the API has that no more."""
+def _without_transcript(heard: bool, part: Part) -> Part | None:
+    """Return a part, but not the transcript of a recording that is sent itself."""
     if _came_in(part) != "audio":
         return part
     return None if heard else without_origin(part)
 
 
-def _is_over(moment: object) -> bool:
+def _is_past(moment: object) -> bool:
     """Tell whether a moment, in seconds since 1970, has passed."""
     return isinstance(moment, (int, float)) and moment <= time.time()
 
@@ -127,13 +132,16 @@ def _field_of(part: Part) -> str | None:
     return field if isinstance(field, str) and isinstance(part.get(known), str) else None
 
 
-def _content(blocks: list[dict[str, Any]], form: object, calls: bool) -> dict[str, Any]:
-    if not blocks and form != "list":
-        if form == "absent":
-            return {}
-        return {"content": None if form == "null" or (calls and form is None) else ""}
-    only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-    return {"content": blocks[0]["text"] if only_text and form != "list" else blocks}
+def _content(
+    blocks: list[dict[str, Any]], form: object, *, says_else: bool = False, calls: bool = False
+) -> dict[str, Any]:
+    """Return the content; it may be null or absent only in a message that says something else, and never `[]`."""
+    if blocks:
+        text = plain_block_text(blocks)
+        return {"content": blocks if text is None or form == "list" else text}
+    if says_else and form == "absent":
+        return {}
+    return {"content": None if says_else and (form == "null" or (calls and form is None)) else ""}
 
 
 def _is_sendable(part: Part) -> bool:
@@ -183,9 +191,9 @@ def _converted(part: Part) -> dict[str, Any] | None:
 
 def _tool_call(call: Call) -> dict[str, Any]:
     rest = rest_of(call.part, NAME)
-    if rest.get("type") == "custom" or rest_of(call.part, "openai.responses").get("type") == "custom_tool_call":
-        words = call.input if isinstance(call.input, str) else call.arguments
-        made = {"id": call.id, "type": "custom", "custom": {"name": function_name(call.name), "input": words}}
+    if is_custom(call):
+        custom = {"name": function_name(call.name), "input": custom_input(call)}
+        made = {"id": call.id, "type": "custom", "custom": custom}
     else:
         function = {"name": function_name(call.name), "arguments": call.arguments}
         made = {"id": call.id, "type": "function", "function": function}
@@ -200,7 +208,7 @@ def _tool_message(call: Call, result: Result) -> dict[str, Any]:
     rest = rest_of(result.part, NAME)
     blocks = [block for part in result.blocks if read_media(part) is None for block in _output_blocks(part)]
     fields = cast(dict[str, Any], rest.get("fields", {}))
-    content = _content(blocks, rest.get("form"), False)
+    content = _content(blocks, rest.get("form"))
     if _is_legacy(call):
         return {"role": "function", "name": function_name(call.name), **content, **fields}
     return {"role": "tool", "tool_call_id": call.id, **content, **fields}

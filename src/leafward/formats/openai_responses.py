@@ -9,17 +9,17 @@ from leafward.core.calls import Call, Result
 from leafward.core.ids import refusal
 from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
-from leafward.core.openai_messages import NAME as CHAT
 from leafward.core.openai_messages import read_arguments
-from leafward.core.parts import Part
+from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_if_any, rest_of, with_rest
 from leafward.formats.limits import function_name, short_id
 from leafward.formats.media import read_media
+from leafward.formats.openai_custom import RESPONSES, custom_input, is_custom
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
 from leafward.formats.wording import as_text, output_as_text
 
-NAME = "openai.responses"
+NAME = RESPONSES
 _TEXTS = frozenset({"input_text", "output_text"})
 _FILES = {
     "input_image": ("image_url", "file_id", "detail"),
@@ -35,19 +35,33 @@ _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 def to_openai_responses(messages: Messages) -> list[dict[str, Any]]:
     """Return items for `client.responses.create(input=...)`.
 
-    Items that came from Responses, such as reasoning with its encrypted content or a web search, go back unchanged.
+    Items that came from Responses, such as reasoning with its encrypted content or a web search, go back unchanged;
+    reasoning that nothing of its reply follows is not sent.
 
     Raises:
-        ValueError: something in `messages` is no message.
+        ValueError: something in `messages` is not a message.
     """
     found = with_ids(turns(checked_messages(messages)), lambda one: short_id(one, _LONGEST_ID), everywhere=True)
     payload: list[dict[str, Any]] = []
     for entry in media_to_user(found, may_send=("user", "system", "developer"), from_results=False):
         if isinstance(entry, Answers):
-            payload += [_output(call, result) for call, result in entry.pairs]
+            made, role = [_output(call, result) for call, result in entry.pairs], "tool"
         else:
-            payload += _Items(entry).made
+            made, role = _Items(entry).made, entry.role
+        if made and not (role == "assistant" and "id" in made[0]):
+            _drop_last_reasoning(payload)
+        payload += made
+    _drop_last_reasoning(payload)
     return payload
+
+
+def _drop_last_reasoning(payload: list[dict[str, Any]]) -> None:
+    """Drop reasoning that nothing of its reply follows, as a stream that broke off leaves it: the API refuses it.
+
+    A reply is one message, or several whose items have the ids that the API gave them.
+    """
+    while payload and payload[-1].get("type") == "reasoning":
+        payload.pop()
 
 
 class _Items:
@@ -91,10 +105,8 @@ class _Items:
         self._blocks, self._envelope, self._as_list = [], {}, False
 
     def _content(self) -> str | list[dict[str, Any]]:
-        only = self._blocks[0]
-        if len(self._blocks) == 1 and only.keys() == {"type", "text"} and not self._as_list:
-            return cast(str, only["text"])
-        return self._blocks
+        text = plain_block_text(self._blocks)
+        return self._blocks if text is None or self._as_list else text
 
 
 def _blocks(part: Part, role: str) -> list[dict[str, Any]]:
@@ -140,17 +152,11 @@ def _converted(part: Part) -> dict[str, Any] | None:
 def _call_item(call: Call) -> dict[str, Any]:
     rest = rest_of(call.part, NAME)
     made: dict[str, Any] = {"call_id": call.id, "name": function_name(call.name)}
-    if _is_custom(call):
-        words = call.input if isinstance(call.input, str) else call.arguments
-        made = {"type": "custom_tool_call", **made, "input": words}
+    if is_custom(call):
+        made = {"type": "custom_tool_call", **made, "input": custom_input(call)}
     else:
         made = {"type": "function_call", **made, "arguments": call.arguments}
     return {**made, **cast(dict[str, Any], rest.get("fields", {}))}
-
-
-def _is_custom(call: Call) -> bool:
-    ours, chat = rest_of(call.part, NAME).get("type"), rest_of(call.part, CHAT).get("type")
-    return ours == "custom_tool_call" or chat == "custom"
 
 
 def _output(call: Call, result: Result) -> dict[str, Any]:
@@ -158,11 +164,9 @@ def _output(call: Call, result: Result) -> dict[str, Any]:
     blocks = [block for part in result.blocks for block in _blocks(part, "tool")]
     output: str | list[dict[str, Any]] = blocks
     if rest.get("form") != "list":
-        if not blocks:
-            output = ""
-        elif len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
-            output = cast(str, blocks[0]["text"])
-    kind = "custom_tool_call_output" if _is_custom(call) else "function_call_output"
+        text = plain_block_text(blocks) if blocks else ""
+        output = blocks if text is None else text
+    kind = "custom_tool_call_output" if is_custom(call) else "function_call_output"
     return {"type": kind, "call_id": call.id, "output": output, **cast(dict[str, Any], rest.get("fields", {}))}
 
 

@@ -15,7 +15,7 @@ def checked_messages(messages: Messages) -> list[Message]:
     """Return what a caller gave as a list of messages.
 
     Raises:
-        ValueError: it is no list, or one of its items is no message.
+        ValueError: it is not a list, or one of its items is not a message.
     """
     given = cast(object, messages)
     if isinstance(given, (str, bytes, Mapping, Message)) or not isinstance(given, Iterable):

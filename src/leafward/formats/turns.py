@@ -1,4 +1,4 @@
-"""A conversation as models are told it: who speaks, and after each turn the results of its calls."""
+"""A conversation as it is sent to a model: who speaks, and after each turn the results of its calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call, Item, Pairs, Result, pair
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_ui_only
+from leafward.core.parts import Part, is_ui_only, parts_of
 from leafward.formats.media import read_media
 from leafward.formats.wording import describe, missing_result, orphan_parts
 
@@ -113,7 +113,7 @@ def _turns_of(
             builder.step()
         elif not is_ui_only(item):
             builder.say(role_of(message), [item])
-    yield from builder.finish(empty=not items and message.role not in ("tool", "function"))
+    yield from builder.finish(empty=not parts_of(message.body) and message.role not in ("tool", "function"))
 
 
 class _Builder:
@@ -141,7 +141,7 @@ class _Builder:
         self._calls.add(call)
 
     def answered(self, call: Call, result: Result) -> None:
-        """Note a result that is told elsewhere; it ends the turn only if it answers a call in it."""
+        """Note a result that is sent after its turn; it ends the turn only if it answers a call in it."""
         if call in self._calls:
             self._heard = True
             self._heard_apart = self._heard_apart or result.call is None
@@ -198,10 +198,10 @@ def _files(entry: Entry, may_send: Collection[str], from_results: bool) -> list[
     return [Turn("user", entry.message, _announced(files, f"from the {entry.role}"), False)]
 
 
-def _announced(files: list[Part], whence: str) -> list[Item]:
+def _announced(files: list[Part], origin: str) -> list[Item]:
     announced: list[Item] = []
     for file in files:
         media = read_media(file)
         assert media is not None
-        announced += [{"type": "text", "text": f"{describe(replace(media, url=None, text=None))} {whence}"}, file]
+        announced += [{"type": "text", "text": f"{describe(replace(media, url=None, text=None))} {origin}"}, file]
     return announced

@@ -9,7 +9,7 @@ from leafward.core.calls import Call, Pairs, Result, pair
 from leafward.core.json import try_parse
 from leafward.core.json_fields import object_list, string, typed_blocks
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
+from leafward.core.parts import Part, is_thinking, is_ui_tool, keys_beside_parts, plain_block_text, thinking_text
 from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
 from leafward.formats.media import read_media
@@ -39,32 +39,53 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
     Nothing is left out. A result that stands in a message apart is folded into its call's part; a call without one
     stays `input-available`, or whatever state its part has; a result without its call is a tool part that says so. A
     part that AI SDK has no type for travels in a `data-leafward` part, and what a part has no field for under
-    `leafward` in its metadata. `from_ui_messages` makes of it the parts there were; calls and results stay one part.
+    `leafward` in its metadata: parts that repeat a call or its result too. `from_ui_messages` makes of it the parts
+    there were; calls and results stay one part.
 
     Raises:
         ValueError: something in `messages` is not a message.
     """
     found = checked_messages(messages)
     pairs = pair(found)
-    folded = {result for call, result in pairs.belonging() if result not in pairs.orphans and result.call is not call}
+    repeats = _repeats(pairs)
+    apart = [result for call, result in pairs.belonging() if result not in pairs.orphans and result.call is not call]
+    folded = {item.row for item in (*apart, *pairs.repeated_calls)}
     payload: list[dict[str, Any]] = []
-    for message, items in zip(found, pairs.items, strict=True):
+    for row, (message, items) in enumerate(zip(found, pairs.items, strict=True)):
         parts: list[Part] = []
         for item in items:
             if isinstance(item, Call):
-                parts.append(_tool_part(item, pairs))
+                parts.append(_tool_part(item, pairs.answers.get(item), repeats.get(item, [])))
             elif isinstance(item, Result):
                 parts += [_orphan(item)] if item in pairs.orphans else []
             else:
                 parts.append(_part(item))
-        if parts or not any(item in folded for item in items if isinstance(item, Result)):
+        if parts or row not in folded:
             payload.append(_envelope(message, parts))
     return payload
 
 
+def _repeats(pairs: Pairs) -> dict[Call, list[Part]]:
+    """Return for each call the parts that say it, or its result, once more; with their messages."""
+    shown = {id(result.part) for result in pairs.answers.values()}
+    again: list[tuple[Call, Call | Result]] = [
+        *((call, item) for item, call in pairs.repeated_calls.items() if id(item.part) not in shown),
+        *((call, item) for item, call in pairs.repeats.items() if item not in pairs.orphans),
+    ]
+    found: dict[Call, list[Part]] = {}
+    for call, item in again:
+        found.setdefault(call, []).append({"part": item.part, "message": _without_parts(item.message)})
+    return found
+
+
+def _without_parts(message: Message) -> dict[str, Any]:
+    return {key: value for key, value in message.to_dict().items() if key != "parts"}
+
+
 def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
-    # Calls and results that stood in OpenAI's own keys are parts by now.
+    # Calls and results that stood in OpenAI's own keys are parts by now; what is not stays there.
     whole = {key: value for key, value in message.to_dict().items() if key not in ("tool_calls", "tool_call_id")}
+    whole |= keys_beside_parts(message.body)
     kept = rest_if_any(message.extra, NAME)
     if kept is not None:
         # It came without a time, or with one in other words.
@@ -137,30 +158,39 @@ def _replaced(value: Any, place: Sequence[Any], new: object) -> Any:
     return copied
 
 
-def _tool_part(call: Call, pairs: Pairs) -> Part:
-    result = pairs.answers.get(call)
+def _tool_part(call: Call, result: Result | None, repeats: list[Part]) -> Part:
+    kept: dict[str, Any] = {}
     if is_ui_tool(call.part):
-        own = call.part
-        if result is None or result.call is call:
-            return own
+        made = call.part
     else:
-        own = {
-            "type": "dynamic-tool",
-            "toolName": call.name,
-            "toolCallId": call.id,
-            "state": "input-available",
-            "input": _input(call),
-        }
-        said = {"type": "tool_use", "id": call.id, "name": call.name, "input": own["input"]}
-        own |= _kept({"call": _unsaid(call.part, said)})
-    if result is None:
-        return own
-    settled = _settled(result) if result.final else _kept({"state": result.state, "output": result.output})
-    kept = _leafward(own, CALL_METADATA) | _leafward(settled, CALL_METADATA)
-    if result.message is not call.message:
-        kept["message"] = {key: value for key, value in result.message.to_dict().items() if key != "parts"}
-    theirs = cast(Part, own[CALL_METADATA]) if isinstance(own.get(CALL_METADATA), dict) else {}
-    return {**own, **settled, **({CALL_METADATA: {**theirs, KEY: kept}} if kept else {})}
+        made = _pending_part(call)
+        said = {"type": "tool_use", "id": call.id, "name": call.name, "input": made["input"]}
+        kept["call"] = _unsaid(call.part, said)
+    if result is not None and result.call is not call:
+        if is_ui_tool(result.part):
+            made, before = {**made, **result.part}, made
+            kept["call"] = kept.get("call") or _unsaid(before, made)
+        else:
+            made = {**made, **_settled(result)} if result.final else made
+            kept |= _facts(result, call.name)
+        if result.message is not call.message:
+            kept["message"] = _without_parts(result.message)
+    kept["repeats"] = repeats
+    kept = {key: value for key, value in kept.items() if value}
+    if not kept:
+        return made
+    theirs = cast(Part, made[CALL_METADATA]) if isinstance(made.get(CALL_METADATA), dict) else {}
+    return {**made, CALL_METADATA: {**theirs, KEY: _leafward(made, CALL_METADATA) | kept}}
+
+
+def _pending_part(call: Call) -> Part:
+    return {
+        "type": "dynamic-tool",
+        "toolName": call.name,
+        "toolCallId": call.id,
+        "state": "input-available",
+        "input": _input(call),
+    }
 
 
 def _orphan(result: Result) -> Part:
@@ -183,34 +213,34 @@ def _input(call: Call) -> object:
 
 
 def _settled(result: Result) -> dict[str, Any]:
-    blocks = result.blocks
-    only_text = len(blocks) == 1 and blocks[0].keys() == {"type", "text"} and isinstance(blocks[0]["text"], str)
-    output = cast(str, blocks[0]["text"]) if only_text else result.output
+    text = plain_block_text(result.blocks)
+    if not result.failed:
+        return {"state": "output-available", "output": result.output if text is None else text}
+    words = "\n".join(map(output_as_text, result.blocks)) if text is None else text
+    return {"state": "output-error", "errorText": words}
+
+
+def _facts(result: Result, name: str) -> dict[str, Any]:
+    """Return what a result says that the tool part made of it does not."""
     said: dict[str, Any] = {
         "type": "tool_result",
         **dict.fromkeys(("id", "tool_use_id"), result.call_id),
-        "name": result.name,
+        "name": name if result.name else result.part.get("name"),
         **dict.fromkeys(("output", "content"), result.output),
         "state": result.state,
         "is_error": result.failed,
     }
-    kept: dict[str, Any] = {"result": _unsaid(result.part, said)}
-    if not result.failed:
-        return {"state": "output-available", "output": output, **_kept(kept)}
-    words = output if isinstance(output, str) else "\n".join(map(output_as_text, blocks))
-    kept["state"] = None if result.state == "error" else result.state
-    kept["output"] = None if isinstance(output, str) else output
-    return {"state": "output-error", "errorText": words, **_kept(kept)}
+    lost = not result.final or (result.failed and plain_block_text(result.blocks) is None)
+    return {
+        "result": _unsaid(result.part, said),
+        "state": None if result.state == ("error" if result.failed else "success") else result.state,
+        "output": result.output if lost else None,
+    }
 
 
 def _unsaid(part: Part, said: Mapping[str, object]) -> Part:
-    """Return what the part made of a call or a result does not say."""
-    return {} if is_ui_tool(part) else {key: item for key, item in part.items() if key not in said or said[key] != item}
-
-
-def _kept(facts: dict[str, Any]) -> dict[str, Any]:
-    found = {key: value for key, value in facts.items() if value}
-    return {CALL_METADATA: {KEY: found}} if found else {}
+    """Return the fields of a part that the one made of it does not have."""
+    return {key: item for key, item in part.items() if key not in said or said[key] != item}
 
 
 def _leafward(part: Part, metadata_key: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def describe(media: Media) -> str:
 
 
 def missing_result(call: Call) -> Result:
-    """Return what a model is told in place of a result that never came."""
+    """Return what a model is sent in place of a result that never came."""
     tool = f"The call of {call.name or 'this tool'}"
     if call.part.get("state") in _ASKING:
         text = f"{tool} waits for the user's approval and has not run."
