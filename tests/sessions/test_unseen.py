@@ -194,22 +194,28 @@ async def test_what_cannot_be_read_shows_nothing(store: Store) -> None:
 
 
 class Watched:
-    """The entries of a store, which count the writes of what was shown, or refuse them."""
+    """The entries of a store, which count the writes of what was shown, or refuse them, and note all reads."""
 
     def __init__(self, entries: EntryIndex) -> None:
         self._entries = entries
+        self.reads: list[str] = []
         self.writes = 0
         self.failure: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
+        self.reads.append(name)
         return getattr(self._entries, name)
 
     async def edit(self, shelf: Shelf, key: str, change: Edit, **options: Any) -> str | None:
-        if key == SHOWN:
-            self.writes += 1
-            if self.failure is not None:
-                raise self.failure
-        return await self._entries.edit(shelf, key, change, **options)
+        if key == SHOWN and self.failure is not None:
+            raise self.failure
+
+        def counted(old: str | None) -> str | None:
+            new = change(old)
+            self.writes += key == SHOWN and new != old
+            return new
+
+        return await self._entries.edit(shelf, key, counted, **options)
 
 
 @pytest.fixture
@@ -317,3 +323,110 @@ async def test_a_refusal_that_was_lost_in_a_crash_was_not_seen(store: Store) -> 
     again = await (await chat(store, "tuesday").tools()).call("set_context", CALLS[0]["input"])
 
     assert again.startswith("Error:")
+
+
+@pytest.fixture
+async def asked(store: Store) -> Session:
+    """Return a chat whose prompt shows a text, and whose user asked something."""
+    session = chat(store, "s")
+    await session.replace_context_block("memory", "v1")
+    await session.freeze_system_prompt()
+    await session.append_message(user("I am allergic to nuts.", id="question"))
+    return session
+
+
+async def write_in_a_reply(session: Session, text: str, reply_id: str, *, stored_first: bool) -> str:
+    """Write the block as a model does whose reply is stored before its calls are made, or after them."""
+    call = {"type": "tool_use", "id": "c", "name": "set_context", "input": {"label": "memory", "content": text}}
+    reply = assistant([call], id=reply_id)
+    if stored_first:
+        await session.append_message(reply)
+        answer = await replace(session, text)
+    else:
+        answer = await replace(session, text)
+        await session.append_message(reply)
+    await session.append_message(tool_result("c", answer))
+    return answer
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
+async def test_what_was_written_on_another_branch_was_not_seen_on_this_one(asked: Session, stored_first: bool) -> None:
+    assert (await write_in_a_reply(asked, "v2", "a", stored_first=stored_first)).startswith("Written")
+
+    await asked.checkout("question")
+
+    assert was_shown(await write_in_a_reply(asked, "v3", "b", stored_first=stored_first), "v2")
+    # On the new branch it was shown now, and on the old one it was written.
+    assert (await write_in_a_reply(asked, "v2", "c", stored_first=stored_first)).startswith("Written")
+    await asked.checkout("a", tip=True)
+    assert was_shown(await write_in_a_reply(asked, "v4", "d", stored_first=stored_first), "v2")
+    assert (await write_in_a_reply(asked, "v4", "e", stored_first=stored_first)).startswith("Written")
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
+async def test_what_a_model_wrote_it_may_replace_later_on_its_branch(
+    store: Store, asked: Session, stored_first: bool
+) -> None:
+    await write_in_a_reply(asked, "v2", "a", stored_first=stored_first)
+    await asked.append_messages([assistant("Noted."), *(user(f"{number}") for number in range(300))])
+    await asked.add_compaction("short", "question", "a")
+
+    assert (await replace(chat(store, "s"), "v3")).startswith("Written")
+
+
+async def test_a_reply_that_is_made_again_and_not_stored_yet_is_refused_once(asked: Session) -> None:
+    await write_in_a_reply(asked, "v2", "a", stored_first=False)
+    await asked.checkout("question")
+
+    assert was_shown(await replace(asked, "v3"), "v2")
+    assert (await replace(asked, "v3")).startswith("Written")
+    assert (await replace(asked, "v4")).startswith("Written")
+
+
+async def test_what_was_written_for_a_reply_that_was_never_stored_is_not_known(asked: Session) -> None:
+    assert (await replace(asked, "v2")).startswith("Written")
+
+    await asked.append_message(user("Are you there?"))
+
+    assert was_shown(await replace(asked, "v3"), "v2")
+
+
+async def test_a_refusal_whose_answer_was_not_stored_was_not_seen_by_the_next_reply(
+    store: Store, asked: Session
+) -> None:
+    await chat(store, "s").replace_context_block("memory", "by the program")
+    await asked.append_message(assistant(CALLS[:1]))
+    assert was_shown(await replace(asked, "v2"), "by the program")
+
+    await asked.append_messages([user("Are you there?"), assistant(CALLS[1:])])
+
+    assert was_shown(await replace(asked, "v2"), "by the program")
+
+
+async def test_when_messages_are_cleared_so_is_what_was_shown_whatever_fails_next(
+    store: Store, watched: Watched, asked: Session
+) -> None:
+    watched.failure = StorageFull("the file")
+
+    await asked.clear_messages()
+
+    assert await asked.get_history() == []
+    assert was_shown(await replace(chat(store, "s"), "v2"), "v1")
+
+
+async def test_searching_again_in_a_turn_costs_only_the_search(
+    store: Store, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = with_facts(store)
+    await note(session, "Drinks", "tea")
+    tools = await session.tools()
+    tea, nothing = ({"label": "facts", "query": query} for query in ("tea", "nothing"))
+    assert await tools.call("search_context", tea) == "[drinks]\ntea"
+    watched.reads.clear()
+    watched.failure = AssertionError("this writes what was shown")
+    monkeypatch.setattr(session, "get_raw_history", None)
+
+    assert await tools.call("search_context", tea, raise_errors=True) == "[drinks]\ntea"
+    assert await tools.call("search_context", nothing, raise_errors=True) == "No results found."
+
+    assert watched.reads == ["search", "search"]

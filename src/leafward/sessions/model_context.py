@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
+from typing import Literal, Protocol, TypeVar
 
 from leafward.core.calls import Call, pair
-from leafward.core.errors import BlockNotFound, ContextError
+from leafward.core.errors import BlockNotFound, ContextError, MessageNotFound
+from leafward.core.message import Message
 from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.transcript import shortened
 from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, Check, as_text, joined
-from leafward.sessions.providers import StoredSearchProvider, write_entries
-from leafward.sessions.recent import RecentHistory
+from leafward.sessions.providers import StoredContextProvider, StoredSearchProvider, write_entries
 from leafward.sessions.setup import Block
-from leafward.sessions.shown import Shown
-from leafward.sessions.toolset import ANSWER_CHARACTERS
+from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown
+from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
 from leafward.stores.entries import BLOCK
 
+T = TypeVar("T")
+NEWEST = 16
+"""How many messages back the last reply of the model is looked for."""
 RECENT = 200
 """How many messages back an answer is looked for; one further back is shown again."""
 
 
 class SessionLike(Protocol):
-    """What is needed of a session: its newest messages, and which skills are loaded."""
+    """What is needed of a session: its messages, and which skills are loaded."""
 
-    async def get_recent_history(self, *, max_messages: int | None = None) -> RecentHistory: ...
+    async def get_raw_history(self, *, limit: int | None = None, before: str | None = None) -> list[Message]: ...
+    async def get_branches(self, message_id: str | None) -> list[Message]: ...
 
     async def load_skill(self, label: str, key: str) -> str: ...
     async def unload_skill(self, label: str, key: str) -> bool: ...
     async def get_loaded_skill_keys(self) -> list[str]: ...
 
 
+# Not public, and so not with the other errors: the tools answer it, and no program ever gets it.
 class NotShown(ContextError):
     """The model was not shown what it would overwrite or delete: `content`, which counts as shown from now on."""
 
@@ -42,12 +47,14 @@ class NotShown(ContextError):
 
 
 class ModelContext:
-    """The blocks of a session as its model uses them."""
+    """The blocks of a session as its model uses them in one turn."""
 
     def __init__(self, session: SessionLike, blocks: Blocks, shown: Shown) -> None:
         self._session = session
         self._blocks = blocks
         self._shown = shown
+        self._recorded: dict[str, dict[str, str]] = {}
+        """The entries that answers of this turn gave, by label and key, as far as that they were shown is stored."""
 
     @property
     def keeps_loaded_skills(self) -> bool:
@@ -76,30 +83,34 @@ class ModelContext:
             NotShown: it holds something else than the model was last shown.
         """
         text, label = as_text(content), block.config.label
-        check = await self._check(label, BLOCK, text)
+        anchor, provider = await self._anchor(WROTE), block.source.provider
+        # Most blocks hold something, and a look is cheaper than an edit that is undone.
+        present = await provider.get() if isinstance(provider, StoredContextProvider) else None
 
-        def change(old: str | None) -> str:
-            check(old)
-            return text
+        async def write(check: Check) -> ContextBlock:
+            def change(old: str | None) -> str:
+                check(old)
+                return text
 
-        async with self._showing(label):
-            written = await self._blocks.edit(block, change)
-        await self._shown.add({label: {BLOCK: written.content}})
+            return await self._blocks.edit(block, change)
+
+        written = await self._write(label, BLOCK, text, write, present)
+        await self._shown.add({label: {BLOCK: written.content}}, anchor)
         return written
 
     async def append(self, block: Block, content: str) -> ContextBlock:
-        """Write more at the end of a block; a model that does not know the start does not know the whole."""
+        """Write more at the end of a block, which shows the model nothing of the text before it."""
         text, label = as_text(content), block.config.label
-        knows, known = await self._knows(label, BLOCK), False
+        anchor, before = await self._anchor(WROTE), None
 
         def change(old: str | None) -> str:
-            nonlocal known
-            known = knows(old)
+            nonlocal before
+            before = old
             return joined(old, text)
 
         written = await self._blocks.edit(block, change)
-        if known:
-            await self._shown.add({label: {BLOCK: written.content}})
+        if not before or await self._knows(label, BLOCK, before):
+            await self._shown.add({label: {BLOCK: written.content}}, anchor)
         return written
 
     async def put(self, block: Block, content: str, title: str | None, description: str | None) -> str:
@@ -112,10 +123,14 @@ class ModelContext:
         # Something that was put there by hand, or by another user's session, is not this title's either.
         read = source.read if source.is_readable_by_key else None
         key = await self._blocks.keys_of(block).key_for(title, text, read)
-        async with self._showing(label):
-            await self._blocks.put(block, key, text, description or title, await self._check(label, key, text))
+        anchor = await self._anchor(WROTE)
+
+        async def write(check: Check) -> None:
+            await self._blocks.put(block, key, text, description or title, check)
+
+        await self._write(label, key, text, write)
         if read is not None:
-            await self._shown.add({label: {key: text}})
+            await self._shown.add({label: {key: text}}, anchor)
         return key
 
     async def delete(self, block: Block, key: str) -> bool:
@@ -133,8 +148,7 @@ class ModelContext:
                 return False
             name = shortened(key, NAME_CHARACTERS)
             raise ContextError(f'"{name}" was not written with set_context, so you cannot delete it.')
-        async with self._showing(label):
-            deleted = await self._blocks.delete(block, key, await self._check(label, key))
+        deleted = await self._write(label, key, None, lambda check: self._blocks.delete(block, key, check))
         if deleted and self.keeps_loaded_skills:
             await self._session.unload_skill(label, key)
         return deleted
@@ -147,7 +161,7 @@ class ModelContext:
         """
         text = await self._session.load_skill(block.config.label, key)
         if block.source.writable or block.source.has(DELETE.method):
-            await self._shown.add({block.config.label: {key: text}}, await self._open_reply())
+            await self._answer(block.config.label, {key: text})
         return text
 
     async def unload(self, block: Block, key: str) -> bool:
@@ -164,59 +178,136 @@ class ModelContext:
         if not isinstance(provider, StoredSearchProvider):
             return _fitting(await block.source.search(query))
         found = await provider.find(query)
-        whole: dict[str, str] = {}
-        for key, content in found.items():
-            whole[key] = content
-            if len(write_entries(whole)) > ANSWER_CHARACTERS:
-                del whole[key]
-                break
-        await self._shown.add({block.config.label: whole}, await self._open_reply())
+        whole = count_fitting(write_entries({key: content}) for key, content in found.items())
+        await self._answer(block.config.label, dict(islice(found.items(), whole)))
         return _fitting(write_entries(found))
 
     async def list_entries(self, block: Block) -> list[ContextEntry]:
         """Return the entries of a keyed block, in the order of their keys."""
         return await self._blocks.list_entries(block)
 
-    async def _knows(self, label: str, key: str) -> Callable[[str | None], bool]:
-        sightings = await self._shown.sightings(label)
-        seen = await self._answered_replies() if any(one.reply_id for one in sightings) else set[str]()
-        digests = {one.digest for one in sightings if one.reply_id is None or one.reply_id in seen}
-        return lambda old: not old or self._shown.digest(old, key) in digests
+    async def _write(
+        self,
+        label: str,
+        key: str,
+        text: str | None,
+        write: Callable[[Check], Awaitable[T]],
+        present: str | None = None,
+    ) -> T:
+        """Write, or delete where `text` is `None`, unless other text than the model knows would be lost.
 
-    async def _answered_replies(self) -> set[str]:
-        """Return the replies of the model, on this branch, after which it has replied again."""
-        messages = (await self._session.get_recent_history(max_messages=RECENT)).messages
-        replies = [message.id for message in messages if message.role == "assistant"]
-        return set(replies[:-1])
+        `present` is what is probably there.
 
-    async def _open_reply(self) -> str | None:
-        """Return the reply whose calls are being answered: the model sees no answer before it replies again."""
-        messages = (await self._session.get_recent_history(max_messages=RECENT)).messages
-        pairs = pair(messages)
-        for row in range(len(messages) - 1, -1, -1):
-            if messages[row].role == "assistant":
-                waits = any(isinstance(item, Call) and pairs.is_waiting(item) for item in pairs.items[row])
-                return messages[row].id if waits else None
-        return None
-
-    async def _check(self, label: str, key: str, text: str | None = None) -> Check:
-        """Return what raises `NotShown` when other text than the model knows would be lost."""
-        knows = await self._knows(label, key)
+        Raises:
+            NotShown: it would be; that it was shown is recorded.
+        """
+        known = {text}
+        if present and await self._knows(label, key, present):
+            known.add(present)
 
         def check(old: str | None) -> None:
-            if old and old != text and not knows(old):
+            if old and old not in known:
                 raise NotShown(key, old)
 
-        return check
+        while True:
+            try:
+                return await write(check)
+            except NotShown as unseen:
+                if not await self._knows(label, key, unseen.content):
+                    await self._shown.add({label: {key: unseen.content}}, await self._anchor(ANSWERED))
+                    raise
+                known.add(unseen.content)
 
-    @asynccontextmanager
-    async def _showing(self, label: str) -> AsyncGenerator[None]:
-        """Count as shown what a refusal gives the model."""
+    async def _answer(self, label: str, entries: Mapping[str, str]) -> None:
+        """Count entries that an answer gives as shown; what this turn recorded already needs no second look."""
+        recorded = self._recorded.setdefault(label, {})
+        if all(recorded.get(key) == text for key, text in entries.items()):
+            return
+        if await self._shown.add({label: entries}, await self._anchor(ANSWERED)):
+            if len(recorded) + len(entries) > MOST:
+                recorded.clear()
+            recorded.update(entries)
+
+    async def _knows(self, label: str, key: str, text: str) -> bool:
+        """Tell whether the model was shown a text on this branch, and has seen it."""
+        sighting = await self._shown.find(label, key, text)
+        if sighting is None or sighting.anchor is None:
+            return sighting is not None
+        kind, message_id, sibling_id = sighting.anchor
+        if kind == BELOW:
+            return await self._is_below(message_id, sibling_id)
+        if kind == ANSWERED:
+            return await self._has_seen_answers(message_id)
+        return await self._is_on_branch(message_id)
+
+    async def _has_seen_answers(self, reply_id: str) -> bool:
+        """Tell whether the calls of a reply are answered on this branch, and the model has replied again."""
+        for limit in (NEWEST, RECENT):
+            messages = await self._session.get_raw_history(limit=limit)
+            ids = [message.id for message in messages]
+            if reply_id in ids:
+                reply, *since = messages[ids.index(reply_id) :]
+                return _last_message(since, "assistant") is not None and not _is_waiting(reply, [reply, *since])
+        return False
+
+    async def _is_below(self, message_id: str, sibling_id: str) -> bool:
+        """Tell whether the message stored below another one next after `sibling_id` is a reply on this branch.
+
+        As long as none is stored, the model is still at work on it.
+        """
         try:
-            yield
-        except NotShown as unseen:
-            await self._shown.add({label: {unseen.key: unseen.content}}, await self._open_reply())
-            raise
+            below = await self._below(message_id)
+        except MessageNotFound:
+            return False
+        ids = ["", *(message.id for message in below)]
+        if sibling_id not in ids:
+            return False
+        stored = below[ids.index(sibling_id) :]
+        if not stored:
+            return _leaf_id(await self._newest()) == message_id
+        # A question there means that the reply was never stored.
+        return stored[0].role != "user" and await self._is_on_branch(stored[0].id)
+
+    async def _is_on_branch(self, message_id: str) -> bool:
+        try:
+            await self._session.get_raw_history(limit=1, before=message_id)
+        except (MessageNotFound, ValueError):
+            return False
+        return True
+
+    async def _anchor(self, kind: Literal["wrote", "answered"]) -> Anchor:
+        """Return where the conversation is: at the reply whose calls are being answered, or below the leaf."""
+        newest = await self._newest()
+        reply = _last_message(newest, "assistant", "user")
+        if reply is not None and reply.role == "assistant" and _is_waiting(reply, newest):
+            return Anchor(kind, reply.id)
+        leaf_id = _leaf_id(newest)
+        return Anchor(BELOW, leaf_id, _leaf_id(await self._below(leaf_id)))
+
+    async def _newest(self) -> list[Message]:
+        return await self._session.get_raw_history(limit=NEWEST)
+
+    async def _below(self, message_id: str) -> list[Message]:
+        """Return the messages right below one, or the first ones of all branches."""
+        if message_id or self._blocks.stored:
+            return await self._session.get_branches(message_id or None)
+        # A custom storage lists no first messages, so only that of this branch is known.
+        return (await self._session.get_raw_history())[:1]
+
+
+def _last_message(messages: Sequence[Message], *roles: str) -> Message | None:
+    return next((message for message in reversed(messages) if message.role in roles), None)
+
+
+def _is_waiting(reply: Message, messages: Sequence[Message]) -> bool:
+    """Tell whether a call in a reply has no result yet."""
+    pairs = pair(messages)
+    calls = (item for row in pairs.items for item in row if isinstance(item, Call) and item.message is reply)
+    return any(pairs.is_waiting(call) for call in calls)
+
+
+def _leaf_id(messages: Sequence[Message]) -> str:
+    return messages[-1].id if messages else ""
 
 
 def _fitting(answer: str | None) -> str | None:

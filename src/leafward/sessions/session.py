@@ -160,7 +160,7 @@ class Session(Conversation, Configurable):
         """Remove all messages, labels, summaries and loaded skills; the blocks stay, the prompt is rendered again."""
         parts = self._ready()
         await parts.messages.clear(self._scope)
-        await parts.shown.clear()
+        parts.shown.clear()
         await parts.prompt.renew()
 
     # Context blocks.

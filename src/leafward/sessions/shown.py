@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec import DecodeError
 from msgspec.json import Decoder
@@ -24,14 +23,30 @@ MOST = 50
 """How many entries of a block count as shown; of more, the ones shown first no longer do."""
 
 
-class Sighting(NamedTuple):
-    """A text that was shown: its digest, and the reply whose call was answered with it.
+WROTE: Final = "wrote"
+ANSWERED: Final = "answered"
+BELOW: Final = "below"
 
-    A model has seen an answer when it replies the next time; a text in its prompt has no such reply.
+
+class Anchor(NamedTuple):
+    """Where in the conversation a text was shown; on other branches it was not.
+
+    The model `WROTE` it in a reply, or its reply was `ANSWERED` with it, which it has seen when it replies again. A
+    reply that was not stored yet will be the next message `BELOW` the one that was the leaf.
     """
 
+    kind: Literal["wrote", "answered", "below"]
+    message_id: str
+    """The reply, or the message that was the leaf; empty before the first message."""
+    sibling_id: str = ""
+    """Of `BELOW`: the newest message that was below the leaf already."""
+
+
+class Sighting(NamedTuple):
+    """A text that was shown: its digest, and where; a text in the prompt was shown on all branches."""
+
     digest: str
-    reply_id: str | None = None
+    anchor: Anchor | None = None
 
 
 class _News(NamedTuple):
@@ -53,47 +68,45 @@ class Shown:
         self._entries = entries
         self._in_handle: str | None = None
 
-    async def sightings(self, label: str) -> list[Sighting]:
-        """Return what was shown of a block."""
-        return _read(await self._get()).get(label, [])
+    async def find(self, label: str, key: str, text: str) -> Sighting | None:
+        """Return where a text was shown last; `None` when it was not, or too long ago."""
+        digest = self._digest(key, text)
+        return next((one for one in _read(await self._get()).get(label, ()) if one.digest == digest), None)
 
-    def digest(self, text: str, key: str = BLOCK) -> str:
+    def _digest(self, key: str, text: str) -> str:
         """Return the digest of a text in this session: a fork copies digests, and was shown nothing yet."""
         # Providers of skills do not keep the blank lines around a text.
         salted = f"{self._session_id}\0{key}\0{text.strip()}"
         return hashlib.sha256(salted.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    async def add(self, texts: Mapping[str, Mapping[str, str]], reply_id: str | None = None) -> None:
-        """Count texts, given by label and key, as shown; writes nothing when they count already.
+    async def add(self, texts: Mapping[str, Mapping[str, str]], anchor: Anchor | None = None) -> bool:
+        """Count texts, given by label and key, as shown; False when that could not be stored.
 
-        With `reply_id` they are answers to that reply of the model.
-
-        What cannot be stored does not count: the read or write that this follows did not fail, and the next
-        refusal shows the text again.
+        The read or write that this follows did not fail, so neither does this: the next refusal shows the text again.
         """
         news = {
             label: _News(
-                [Sighting(self.digest(text, key), reply_id) for key, text in shown.items()],
+                [Sighting(self._digest(key, text), anchor) for key, text in shown.items()],
                 1 if BLOCK in shown else MOST,
             )
             for label, shown in texts.items()
             if shown
         }
-        if not news:
-            return
         if self._entries is None:
             self._in_handle = _with(self._in_handle, news)
-            return
-        with suppress(StoreError, LeaseLost):
-            known = _read(await self._get())
-            if any(not set(one.sightings) <= set(known.get(label, ())) for label, one in news.items()):
-                await self._entries.edit(self._shelf, SHOWN, lambda old: _with(old, news))
+        elif news:
+            try:
+                # Most prompts are rendered again and again as they were, and a look is cheaper than an edit.
+                old = await self._get() if anchor is None else None
+                if old is None or _with(old, news) != old:
+                    await self._entries.edit(self._shelf, SHOWN, lambda old: _with(old, news))
+            except (StoreError, LeaseLost):
+                return False
+        return True
 
-    async def clear(self) -> None:
-        """Count nothing as shown any more."""
+    def clear(self) -> None:
+        """Count nothing as shown any more; a store deletes its entry when it clears the messages."""
         self._in_handle = None
-        if self._entries is not None and await self._get() is not None:
-            await self._entries.edit(self._shelf, SHOWN, lambda _: None)
 
     async def _get(self) -> str | None:
         if self._entries is None:
@@ -106,14 +119,16 @@ def _with(old: str | None, news: Mapping[str, _News]) -> str:
     kept = _read(old)
     for label, (sightings, most) in news.items():
         digests = {one.digest for one in sightings}
-        former = [one for one in kept.get(label, ()) if one.digest not in digests]
-        kept[label] = [*former, *sightings][-most:]
-    return encode_text({label: [list(filter(None, one)) for one in sightings] for label, sightings in kept.items()})
+        former = kept.get(label, [])
+        everywhere = {one.digest for one in former if one.anchor is None}
+        added = [Sighting(one.digest) if one.digest in everywhere else one for one in sightings]
+        kept[label] = [*(one for one in former if one.digest not in digests), *added][-most:]
+    return encode_text(kept)
 
 
 def _read(text: str | None) -> dict[str, list[Sighting]]:
     try:
         return {} if text is None else _decode(text)
     except DecodeError:
-        # An import may bring anything under this key; what cannot be read tells of nothing that was shown.
+        # An import may bring anything under this key; what cannot be read counts as nothing shown.
         return {}

@@ -15,6 +15,7 @@ from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import (
     Many,
     Operation,
+    SessionRow,
     create_session,
     find_or_add_owner,
     find_or_create,
@@ -210,6 +211,13 @@ def keep_prompt(scope: Scope, given: Prompt, replace: bool) -> Operation[Prompt]
         return Prompt(*rows[0])
     yield sql.SET_PROMPT, (session.session_no, *given)
     return given
+
+
+def drop_shown(session: SessionRow) -> Operation[None]:
+    """Remove what the model of a session was shown."""
+    shelf_no = single((yield sql.GET_SHELF, (session.owner_no, session.session_no, NAMES)))
+    if shelf_no is not None:
+        yield sql.DROP_ENTRY_OF, (shelf_no, SHOWN)
 
 
 def drop_context(owner_no: int, session_no: int) -> Operation[None]:

@@ -271,6 +271,8 @@ CHANGE_ENTRY = """
 
 DROP_ENTRY = "DELETE FROM {p}entry WHERE entry_no = ?"
 
+DROP_ENTRY_OF = "DELETE FROM {p}entry WHERE shelf_no = ? AND entry_key = ?"
+
 COUNT_ENTRIES = "SELECT count(*) FROM {p}entry WHERE shelf_no = ?"
 
 LIST_ENTRIES = """

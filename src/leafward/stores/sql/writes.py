@@ -15,6 +15,7 @@ from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.stores.contracts import Appended, Weight
 from leafward.stores.drafts import Draft
 from leafward.stores.sql import statements as sql
+from leafward.stores.sql.entries import drop_shown
 from leafward.stores.sql.operations import (
     Indexing,
     Many,
@@ -154,6 +155,7 @@ def clear(scope: Scope) -> Operation[None]:
     unloaded = yield sql.LIST_SKILLS, (session.session_no,)
     yield sql.DROP_SKILLS, (session.session_no,)
     yield sql.DROP_PROMPT, (session.session_no,)
+    yield from drop_shown(session)
     if emptied or unloaded:
         yield from record(session._replace(leaf=None, window=0), "clear", [])
 
