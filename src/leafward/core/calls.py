@@ -160,6 +160,17 @@ def missing_calls(messages: Sequence[Message]) -> set[str]:
     return {result.call_id for result in alone | early if result.call_id}
 
 
+def has_unanswered_call(messages: Sequence[Message]) -> bool:
+    """Tell whether a call in these messages has no result among them."""
+    pairs = pair(messages)
+    return any(item not in pairs.answers for row in pairs.items for item in row if isinstance(item, Call))
+
+
+def holds_only_results(message: Message) -> bool:
+    """Tell whether nothing but results is in a message, so that a result above it may answer a call below it."""
+    return all(isinstance(item, Result) for item in _items(message, 0))
+
+
 def answers_below(message: Message, below: Sequence[Message]) -> bool:
     """Tell whether a result in a message answers a call in the messages directly below it."""
     if not any(answered_id(part) for part in parts_of(message.body)):
