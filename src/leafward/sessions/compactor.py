@@ -28,7 +28,7 @@ from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import call, is_cancelled
+from leafward.sessions.calling import call
 from leafward.sessions.compaction_state import CompactionRecord, CompactionState, state_of
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
@@ -325,10 +325,6 @@ class Compactor:
         asking = _asking.set((*_asking.get(), self._state))
         try:
             answer = await call(function, *arguments)
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            raise RuntimeError("the compaction function was cancelled from within") from error
         finally:
             _asking.reset(asking)
         return read_result(answer)
