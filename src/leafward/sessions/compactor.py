@@ -161,7 +161,8 @@ class Compactor:
                     raise
 
     def _start(self, size: Size, growing: str | None) -> None:
-        # The lease of the append may end before the summary is ready; that is laid only over what has not changed.
+        # The lease of the append may end before the summary is ready. None is needed: the summary is stored only if the
+        # messages that it covers have not changed.
         task = background_of(self._store).start(self._without_lease()._compact_later(size, growing))
         if task is None:
             self._record("the store is closing", automatic=True, tokens=size.total)
@@ -200,17 +201,24 @@ class Compactor:
         if error is None:
             self._state.succeeded()
         else:
-            self._state.back_off(error.tokens or size.total, growing)
+            self._state.back_off(error.tokens or size.total, attempt.growing)
             await self._report(error)
 
     async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
-        """Return an error that says why the session is still above its threshold, if it is."""
+        """Return an error that says why the session is still above its threshold, if it is.
+
+        `attempt.growing` is kept only if that message alone is the reason.
+        """
         threshold = self._setup.compact_after
         size = await self.weigh()
         if threshold is None or size.total <= threshold:
             return None
         view = await self._messages.view(self._scope, None)
-        why = explain_weight(view.messages, view.tokens, self._context(_Attempt(view), size.prompt))
+        newest = view.messages[-1].id if view.messages else None
+        if newest != attempt.growing or size.total - sum(view.tokens[-1:]) > threshold:
+            attempt.growing = None
+        context = self._context(_Attempt(view), size.prompt)
+        why = explain_weight(view.messages, view.tokens, context, growing=attempt.growing)
         reason = "; ".join(filter(None, (attempt.reason, why)))
         return CompactionFailed(self._scope.session_id, reason, tokens=size.total, threshold=threshold)
 
@@ -340,7 +348,7 @@ class Compactor:
     ) -> None:
         threshold = self._setup.compact_after
         if error is not None:
-            # Or each record would keep the history that its frames held.
+            # The frames of a traceback refer to the whole history, which a record must not keep in memory.
             traceback.clear_frames(error.__traceback__)
         self._state.records.append(
             CompactionRecord(from_micros(now_micros()), automatic, reason, tokens, threshold, compaction, error)
