@@ -129,13 +129,21 @@ def safe_range(
     return low, max(low, high)
 
 
-def explain_weight(messages: Sequence[Message], tokens: Sequence[int], context: CompactionContext) -> str:
-    """Say what keeps a history above its threshold: what cannot be summarised, else what it consists of."""
+def explain_weight(
+    messages: Sequence[Message], tokens: Sequence[int], context: CompactionContext, *, growing: str | None = None
+) -> str:
+    """Say what keeps a history above its threshold: what cannot be summarised, else what it consists of.
+
+    `growing` is the message that no summary may cover, because it is still being written.
+    """
     threshold = context.threshold or 0
     free = max(0, threshold - context.prompt_tokens)
     found: list[str] = []
     if context.prompt_tokens > threshold // 2:
         found.append(f"the system prompt alone takes {context.prompt_tokens:,} of {threshold:,} tokens")
+    for message, cost in zip(messages, tokens, strict=True):
+        if message.id == growing:
+            found.append(f"message {growing!r} is still being written and takes {cost:,} tokens")
     cuts = Cuts.of(messages)
     # A result that stands before its call belongs to what waits, too.
     first = cuts.at_or_before(cuts.pending) if cuts.pending < len(messages) else len(messages)

@@ -59,6 +59,8 @@ class _Attempt:
     """What one compaction has done so far, and to which history."""
 
     view: View
+    growing: str | None = None
+    """The message that is still being written and that no summary may cover yet."""
     made: Compaction | None = None
     shortened: int = 0
     reason: str = ""
@@ -110,7 +112,7 @@ class Compactor:
             )
         if self._state in _asking.get():
             raise ConfigurationError("a compaction function cannot compact the session that it is asked to summarise")
-        # Asked before: what it reports may call back, and would wait for this compaction.
+        # Counted before the queue: an error handler that compacts, too, would otherwise wait for itself.
         prompt_tokens = await self._known_prompt()
         async with self._state.alone():
             try:
@@ -254,7 +256,9 @@ class Compactor:
             Exception: whatever the function raises.
         """
         view = await self._messages.view(self._scope, leaf_id)
-        attempt = _Attempt(view if growing is None else view._replace(no_end_at=view.no_end_at | {growing}))
+        if growing is not None:
+            view = view._replace(no_end_at=view.no_end_at | {growing})
+        attempt = _Attempt(view, growing)
         if not attempt.view.messages:
             attempt.reason = "there is no history"
             return attempt
@@ -273,8 +277,10 @@ class Compactor:
         start, end = covered_range(view.messages, result, view.no_end_at)
         if start == end:
             attempt.reason = (
-                "the range holds calls that wait for their results, or would part a call from its result or cross an "
-                "earlier summary"
+                "the range ends with a message that is still being written"
+                if result.to_message_id == attempt.growing
+                else "the range holds calls that wait for their results, or would part a call from its result or cross "
+                "an earlier summary"
             )
             return
         covered = view.messages[start:end]
