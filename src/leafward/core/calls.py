@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, cast
 
 from leafward.core.ids import derived_id
@@ -147,6 +148,21 @@ def pair(messages: Sequence[Message]) -> Pairs:
     return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), places)
 
 
+class KnownPairs:
+    """Pairs as `pair` does; one history, of the very messages given first, it pairs only once."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = list(messages)
+        self._pairs: Pairs | None = None
+
+    def __call__(self, messages: Sequence[Message]) -> Pairs:
+        if len(messages) != len(self._messages) or not all(map(is_, messages, self._messages)):
+            return pair(messages)
+        if self._pairs is None:
+            self._pairs = pair(self._messages)
+        return self._pairs
+
+
 def called_ids(message: Message) -> set[str]:
     """Return the ids of the calls in a message."""
     return {item.id for item in _items(message, 0) if isinstance(item, Call)}
@@ -258,7 +274,7 @@ def answered_id(part: Part) -> str | None:
 
 def _items(message: Message, row: int) -> Iterator[Item]:
     for index, part in enumerate(parts_of(message.body)):
-        if raw_of(part) is not None:
+        if part["type"] == "text" or raw_of(part) is not None:
             yield part
         elif part["type"] in CALLS:
             yield _call(part, part.get("id"), message, row, index)

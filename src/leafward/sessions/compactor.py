@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from leafward.core.calls import KnownPairs
 from leafward.core.compaction import (
     CompactionContext,
     CompactionResult,
@@ -262,9 +263,10 @@ class Compactor:
         if not attempt.view.messages:
             attempt.reason = "there is no history"
             return attempt
-        result = await self._ask(self._context(attempt, prompt_tokens), attempt.view)
+        context = self._context(attempt, prompt_tokens)
+        result = await self._ask(context, attempt.view)
         if result is not None:
-            await self._apply(attempt, result)
+            await self._apply(attempt, result, context)
         elif not attempt.shortened:
             attempt.reason = "the compaction function found nothing to summarise"
         if attempt.shortened:
@@ -272,9 +274,9 @@ class Compactor:
             attempt.reason = "; ".join(filter(None, (f"{results} shortened", attempt.reason)))
         return attempt
 
-    async def _apply(self, attempt: _Attempt, result: CompactionResult) -> None:
+    async def _apply(self, attempt: _Attempt, result: CompactionResult, context: CompactionContext) -> None:
         view = attempt.view
-        start, end = covered_range(view.messages, result, view.no_end_at)
+        start, end = covered_range(view.messages, result, context)
         if start == end:
             attempt.reason = (
                 "the range ends with a message that is still being written"
@@ -328,13 +330,15 @@ class Compactor:
             view.no_end_at,
             # A custom storage keeps no notices.
             None if self._store is None else shorten,
+            estimates=self._setup.token_counter is None,
+            pair=KnownPairs(view.messages),
         )
 
     async def _ask(self, context: CompactionContext, view: View) -> CompactionResult | None:
         function = self._setup.on_compaction
         assert function is not None
         arguments: list[object] = [list(view.messages)]
-        if _takes_context(function):
+        if self._gives_context:
             arguments.append(context)
         asking = _asking.set((*_asking.get(), self._state))
         try:
@@ -342,6 +346,11 @@ class Compactor:
         finally:
             _asking.reset(asking)
         return read_result(answer)
+
+    @cached_property
+    def _gives_context(self) -> bool:
+        function = self._setup.on_compaction
+        return function is not None and _takes_context(function)
 
     def _record(
         self,
