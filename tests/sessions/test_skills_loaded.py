@@ -132,9 +132,10 @@ async def test_an_append_that_failed_after_its_commit_hides_the_unloaded_text_wh
         prompt = await talk.session.estimate_tokens()
         await talk.call("load_context", "a", _agentscope, None)
         await talk.call("unload_context", "a", _agentscope, None)
-        with monkeypatch.context() as patched, pytest.raises(StoreError):
+        with monkeypatch.context() as patched:
             patched.setattr(type(store.messages), "reclaim", fails)
-            await talk.session.append_messages(talk.unstored)
+            with pytest.raises(StoreError):
+                await talk.session.append_messages(talk.unstored)
 
         await talk.store(at_once=True)
 

@@ -70,8 +70,7 @@ class Window:
             if not self._open:
                 self._look_for_partners()
         belongs = not self._open and (
-            bool(self._wanted & called_ids(message))
-            or (self._unanswered and answers_below(message, self._seen[::-1]))
+            bool(self._wanted & called_ids(message)) or (self._unanswered and answers_below(message, self._seen[::-1]))
         )
         self._unanswered = self._unanswered and holds_only_results(message)
         if not (self._open or self._wanted or self._unanswered or belongs):
