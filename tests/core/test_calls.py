@@ -206,6 +206,29 @@ async def test_a_window_holds_results_that_were_stored_before_their_calls(limit:
         assert len(recent) in (limit, 4)
 
 
+async def test_a_window_finds_an_early_result_among_other_results() -> None:
+    async with open_store("memory://") as store:
+        session = Session(store)
+        stored = [tool_result("c0", "one"), tool_result("gone", "orphan"), assistant([call("c0")])]
+        await session.append_messages([user("q"), *stored])
+
+        recent = await session.get_recent_history(max_messages=1)
+
+        assert recent.messages == stored
+        assert recent.truncated
+
+
+async def test_a_window_that_waits_for_a_result_holds_no_results_of_others() -> None:
+    async with open_store("memory://") as store:
+        session = Session(store)
+        waiting = assistant([call("c1")])
+        await session.append_messages([user("q"), assistant([call("c0")]), tool_result("c0", "one"), waiting])
+
+        recent = await session.get_recent_history(max_messages=1)
+
+        assert (recent.messages, recent.truncated) == ([waiting], True)
+
+
 def test_a_part_of_type_tool_call_is_a_call_everywhere() -> None:
     call = {"type": "tool_call", "id": "c1", "name": "weather", "input": '{"city": "Paris"}'}
 

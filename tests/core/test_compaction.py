@@ -143,7 +143,7 @@ def test_an_unsettled_part_at_the_end_stays_visible(state: str) -> None:
     history = [*said(8), assistant([{"type": "dynamic-tool", "toolName": "x", "toolCallId": "c", "state": state}])]
 
     assert chosen(history, least=0, tail=0) == (3, 8)
-    assert safe_range(history, 2, 9) == (2, 8)
+    assert safe_range(history, 2, 9, CompactionContext(count_tokens, "s")) == (2, 8)
 
 
 def test_a_pending_call_stays_visible_with_the_results_that_came_already() -> None:
@@ -216,7 +216,7 @@ def test_a_given_range_shrinks_to_the_largest_that_is_safe(history: History, dat
     stop = len(history.messages) if history.pending is None else history.pending
     safe = [place for place in range(start, min(end, stop) + 1) if place not in parted(history)]
 
-    low, high = safe_range(history.messages, start, end)
+    low, high = safe_range(history.messages, start, end, CompactionContext(count_tokens, "s"))
 
     assert start <= low
     assert (low, high) == (safe[0], safe[-1]) if safe else low == high

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -286,8 +285,8 @@ def test_without_an_allowed_cut_nothing_is_asked() -> None:
 
 
 def test_a_range_that_a_function_names_shrinks_to_an_allowed_end() -> None:
-    assert safe_range(said(8), 1, 6, closed(4, 5)) == (1, 4)
-    assert safe_range(said(8), 1, 6, closed(1, 2, 3, 4, 5)) == (1, 1)
+    assert safe_range(said(8), 1, 6, context(no_end_at=closed(4, 5))) == (1, 4)
+    assert safe_range(said(8), 1, 6, context(no_end_at=closed(1, 2, 3, 4, 5))) == (1, 1)
 
 
 # ── laws ─────────────────────────────────────────────────────────────────────
@@ -334,11 +333,10 @@ def test_what_a_plan_keeps_fits_or_cannot_be_summarised(
 
 def ask(plan: Plan, answer: str | None = None) -> list[str]:
     """Answer each prompt and return them all."""
-    asking, prompts = plan.ask(), list[str]()
-    with suppress(StopIteration):
-        prompts.append(next(asking))
-        while True:
-            prompts.append(asking.send(f"summary {len(prompts)}." if answer is None else answer))
+    asking = plan.prompts()
+    prompts = [asking.next()]
+    while asking.goes_on_after(given := answer or f"summary {len(prompts)}."):
+        prompts.append(asking.next(given))
     return prompts
 
 

@@ -24,7 +24,7 @@ from leafward.core.tokens import count_tokens
 from leafward.sessions import estimate_tokens
 from leafward.stores import Store
 from leafward.testing.speaking import said, texts
-from leafward.testing.summarising import covering
+from leafward.testing.summarising import covering, ignore
 from tests.sessions.dict_storage import DictStorage
 
 
@@ -136,8 +136,23 @@ async def test_a_reply_is_not_summarised_while_it_is_streamed(
 
     assert len(await session.get_history()) < 6
     assert isinstance(errors[-1], CompactionFailed)
+    assert "message 'reply' is still being written and takes 5,594 tokens" in str(errors[-1])
     await session.append_message(user("thanks"))
     assert await session.estimate_tokens() <= 4_000
+
+
+async def test_a_function_that_wants_to_summarise_a_streamed_reply_is_answered_with_that(
+    store: Store, errors: list[Exception]
+) -> None:
+    session = Session(store, on_compaction=covering("reply", "reply"), compact_after=20)
+    session.on_compaction_error(errors.append)
+
+    await session.upsert_message(assistant("word " * 20, id="reply"))
+
+    assert str(errors[0]) == (
+        "session 'default' takes 30 tokens, its threshold is 20: the range ends with a message that is still being "
+        "written; message 'reply' is still being written and takes 30 tokens"
+    )
 
 
 async def test_a_first_compaction_of_a_huge_history_takes_several_calls(
@@ -203,6 +218,26 @@ async def test_a_refused_summary_backs_off(store: Store, errors: list[Exception]
 
     assert len(model.prompts) == len(errors) <= 12
     assert "backing off: " in session.compaction_log[-1].reason
+
+
+@pytest.mark.parametrize("ids", [60, 10, 1])
+@pytest.mark.parametrize("threshold", [10, 60, 400])
+async def test_upserting_backs_off_like_appending(store: Store, ids: int, threshold: int) -> None:
+    asked: list[str] = []
+
+    def session(name: str) -> Session:
+        def nothing(messages: list[Message]) -> None:
+            asked.append(name)
+
+        return Session(store, name, on_compaction=nothing, compact_after=threshold, on_compaction_error=ignore)
+
+    appending, upserting = session("appending"), session("upserting")
+    for n in range(60):
+        await appending.append_message(user("word " * 10))
+        await upserting.upsert_message(assistant("word " * 10, id=f"m{n % ids}"))
+
+    # A message that was complete got one more attempt.
+    assert asked.count("upserting") <= asked.count("appending") + 1
 
 
 async def test_results_are_shortened_while_the_summariser_is_away(store: Store, errors: list[Exception]) -> None:

@@ -271,3 +271,21 @@ async def test_titles_stay_apart_in_a_store_beside_a_storage_of_ones_own(store: 
     await note(opened(), "C", "second")
 
     assert await content_of(opened(), "facts") == "2 entries indexed."
+
+
+async def test_a_provider_that_is_cancelled_from_within_has_failed_like_any_other(store: Store) -> None:
+    async def gives_up() -> str:
+        asking = asyncio.get_running_loop().create_future()
+        asking.cancel()
+        return await asking
+
+    errors: list[Exception] = []
+    session = Session(store, on_compaction=lambda messages: None, compact_after=10, on_compaction_error=errors.append)
+    session.with_context("memory", provider={"get": gives_up})
+
+    await session.append_message(user("hello"))
+
+    with pytest.raises(ContextError, match="raised CancelledError although its caller was not cancelled"):
+        await session.get_context_blocks()
+    assert [type(error) for error in errors] == [ContextError]
+    assert len(await session.get_history()) == 1

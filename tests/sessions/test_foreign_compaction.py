@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -225,3 +226,21 @@ async def lead(session: Session, what: str, number: int, target: str | None, cho
         return (await session.add_compaction(f"summary {number}", path[chosen % len(path)], target)).summary
     except ValueError:
         return "refused"
+
+
+def test_compactions_wait_for_each_other_in_one_event_loop_after_another(storage: DictStorage) -> None:
+    asked: list[int] = []
+
+    async def summarise(messages: list[Message]) -> None:
+        asked.append(len(messages))
+        await asyncio.sleep(0)
+
+    async def compact_twice() -> None:
+        session = Session(storage, on_compaction=summarise)
+        await asyncio.gather(session.compact(), session.compact())
+
+    asyncio.run(Session(storage).append_messages(said(8)))
+    for _ in range(2):
+        asyncio.run(compact_twice())
+
+    assert asked == [8, 8, 8, 8]

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leafward import Message, Session, SessionManager, assistant, open_store, tool_result, user
+from leafward import Message, Session, SessionManager, StoreError, assistant, open_store, tool_result, user
 from leafward.core import count_tokens
 from leafward.testing.loading import shown
 from leafward.testing.prompts import Shelf
@@ -117,3 +118,25 @@ def test_a_history_shows_exactly_the_texts_that_are_loaded(turns: list[Any], cou
                 await talk.check(prompt)
 
     asyncio.run(converse())
+
+
+async def test_an_append_that_failed_after_its_commit_hides_the_unloaded_text_when_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(*_: object) -> None:
+        raise StoreError("reclaim")
+
+    documents = dict.fromkeys(KEYS, "")
+    async with open_store("memory://") as store:
+        talk = Conversation(_session(store, documents), documents)
+        prompt = await talk.session.estimate_tokens()
+        await talk.call("load_context", "a", _agentscope, None)
+        await talk.call("unload_context", "a", _agentscope, None)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(store.messages), "reclaim", fails)
+            with pytest.raises(StoreError):
+                await talk.session.append_messages(talk.unstored)
+
+        await talk.store(at_once=True)
+
+        await talk.check(prompt)

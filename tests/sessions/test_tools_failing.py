@@ -53,14 +53,19 @@ def weather(result: Any) -> ToolSet:
             "ExceptionGroup: two requests (2 sub-exceptions)",
         ),
         (RuntimeError("a\n\n  traceback\nof lines"), "RuntimeError: a traceback of lines"),
-        # A request of the tool's own was cancelled, by the tool: the turn goes on.
-        (asyncio.CancelledError(), "CancelledError"),
     ],
 )
 async def test_a_tool_that_raises_is_answered_with_what_it_raised(error: BaseException, said: str) -> None:
     answer = await weather(error).call("weather", KYOTO)
 
     assert answer == f"Error: the tool 'weather' failed ({said}). Try it with other arguments, or go on without it."
+
+
+async def test_a_tool_that_cancels_its_own_request_is_answered_as_failed() -> None:
+    answer = await weather(asyncio.CancelledError()).call("weather", KYOTO)
+
+    assert answer.startswith("Error: the tool 'weather' failed (RuntimeError: ")
+    assert "raised CancelledError although its caller was not cancelled" in answer
 
 
 async def test_a_long_error_is_shortened() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, cast
 
 from leafward.core.ids import derived_id
@@ -159,6 +160,21 @@ def pair(messages: Sequence[Message]) -> Pairs:
     return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), repeated, places)
 
 
+class KnownPairs:
+    """Pairs as `pair` does; one history, of the very messages given first, it pairs only once."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = list(messages)
+        self._pairs: Pairs | None = None
+
+    def __call__(self, messages: Sequence[Message]) -> Pairs:
+        if len(messages) != len(self._messages) or not all(map(is_, messages, self._messages)):
+            return pair(messages)
+        if self._pairs is None:
+            self._pairs = pair(self._messages)
+        return self._pairs
+
+
 def called_ids(message: Message) -> set[str]:
     """Return the ids of the calls in a message."""
     return {item.id for item in _items(message, 0) if isinstance(item, Call)}
@@ -170,6 +186,17 @@ def missing_calls(messages: Sequence[Message]) -> set[str]:
     alone = {result for result in pairs.orphans if result not in pairs.repeats}
     early = {result for call, result in pairs.answers.items() if pairs.places[call] > pairs.places[result]}
     return {result.call_id for result in alone | early if result.call_id}
+
+
+def has_unanswered_call(messages: Sequence[Message]) -> bool:
+    """Tell whether a call in these messages has no result among them."""
+    pairs = pair(messages)
+    return any(item not in pairs.answers for row in pairs.items for item in row if isinstance(item, Call))
+
+
+def holds_only_results(message: Message) -> bool:
+    """Tell whether nothing but results is in a message, so that a result above it may answer a call below it."""
+    return all(isinstance(item, Result) for item in _items(message, 0))
 
 
 def answers_below(message: Message, below: Sequence[Message]) -> bool:
@@ -259,7 +286,7 @@ def answered_id(part: Part) -> str | None:
 
 def _items(message: Message, row: int) -> Iterator[Item]:
     for index, part in enumerate(parts_of(message.body)):
-        if raw_of(part) is not None:
+        if part["type"] == "text" or raw_of(part) is not None:
             yield part
         elif part["type"] in CALLS:
             yield _call(part, part.get("id"), message, row, index)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from leafward.core.calls import Pairs, pair
 from leafward.core.cutting import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
@@ -44,6 +45,10 @@ class CompactionContext:
     """Messages that a summary cannot end at: an earlier one covers them and ends on another branch."""
     shorten: Shorten | None = None
     """Shows notices in place of tool results; `None` where the storage cannot."""
+    estimates: bool = False
+    """Whether `estimate_tokens` counts a text as `count` would: the session has no token counter."""
+    pair: Callable[[Sequence[Message]], Pairs] = pair
+    """Finds which result answers which call; the pairs of the session's history are found once."""
 
 
 def check_summary(summary: object) -> str:
@@ -94,9 +99,7 @@ def read_result(given: object) -> CompactionResult | None:
     return CompactionResult(summary, from_id, to_id)
 
 
-def covered_range(
-    messages: Sequence[Message], result: CompactionResult, no_end_at: frozenset[str] = frozenset()
-) -> tuple[int, int]:
+def covered_range(messages: Sequence[Message], result: CompactionResult, context: CompactionContext) -> tuple[int, int]:
     """Return the `[start, end)` of a history that a result stands for, shrunk to what a summary may cover.
 
     Raises:
@@ -109,34 +112,40 @@ def covered_range(
     start, end = places[result.from_message_id], places[result.to_message_id] + 1
     if start >= end:
         raise ValueError(f"{result.from_message_id!r} does not come before {result.to_message_id!r}")
-    return safe_range(messages, start, end, no_end_at)
+    return safe_range(messages, start, end, context)
 
 
-def safe_range(
-    messages: Sequence[Message], start: int, end: int, no_end_at: frozenset[str] = frozenset()
-) -> tuple[int, int]:
+def safe_range(messages: Sequence[Message], start: int, end: int, context: CompactionContext) -> tuple[int, int]:
     """Return the largest part of `[start, end)` that a summary may cover.
 
     That parts no tool call from its result, holds no pending call and does not cross an earlier summary. It never
     grows, because a summary of the given range says nothing of what is outside. When nothing is left, both ends are
     the same.
     """
-    cuts = Cuts.of(messages)
+    cuts = Cuts.between(context.pair(messages))
     low = cuts.at_or_after(start)
     high = cuts.at_or_before(min(end, cuts.pending))
-    while high > low and messages[high - 1].id in no_end_at:
+    while high > low and messages[high - 1].id in context.no_end_at:
         high = cuts.at_or_before(high - 1)
     return low, max(low, high)
 
 
-def explain_weight(messages: Sequence[Message], tokens: Sequence[int], context: CompactionContext) -> str:
-    """Say what keeps a history above its threshold: what cannot be summarised, else what it consists of."""
+def explain_weight(
+    messages: Sequence[Message], tokens: Sequence[int], context: CompactionContext, *, growing: str | None = None
+) -> str:
+    """Say what keeps a history above its threshold: what cannot be summarised, else what it consists of.
+
+    `growing` is the message that no summary may cover, because it is still being written.
+    """
     threshold = context.threshold or 0
     free = max(0, threshold - context.prompt_tokens)
     found: list[str] = []
     if context.prompt_tokens > threshold // 2:
         found.append(f"the system prompt alone takes {context.prompt_tokens:,} of {threshold:,} tokens")
-    cuts = Cuts.of(messages)
+    for message, cost in zip(messages, tokens, strict=True):
+        if message.id == growing:
+            found.append(f"message {growing!r} is still being written and takes {cost:,} tokens")
+    cuts = Cuts.between(context.pair(messages))
     # A result that stands before its call belongs to what waits, too.
     first = cuts.at_or_before(cuts.pending) if cuts.pending < len(messages) else len(messages)
     waiting = sum(tokens[first:])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 
-from leafward.core.calls import answered_id
+from leafward.core.calls import Pairs, answered_id
 from leafward.core.compaction import CompactionContext
 from leafward.core.cutting import Cuts
 from leafward.core.errors import ConfigurationError
@@ -16,8 +16,8 @@ from leafward.core.notices import Reclaimed
 from leafward.core.overlays import is_summary_id
 from leafward.core.parts import parts_of
 from leafward.core.shortening import shorten_results
-from leafward.core.summary_prompt import ask_for_summary
-from leafward.core.tokens import TokenCounter, checked_count, estimate_tokens
+from leafward.core.summary_prompt import SummaryPrompts
+from leafward.core.tokens import MESSAGE_OVERHEAD, TokenCounter, checked_count, estimate_tokens
 
 SMALLEST_THRESHOLD = 50
 SMALLEST_PROMPT = 1_000
@@ -74,30 +74,37 @@ class Plan:
     """The length to ask for."""
     prompt_tokens: int
     """The most that one prompt may take."""
-    count: TokenCounter
+    pairs: Pairs
+    """The calls and results of the whole history."""
+    counter: TokenCounter | None
+    """Counts the prompts; without one they are estimated."""
     session_id: str | None = None
     """Whose history it is, for errors."""
 
-    def ask(self) -> Generator[str, str, str]:
-        """Yield one prompt after another, each to be answered with a summary; return the last answer.
-
-        Raises:
-            CompactionFailed: an answer is too long to go on with.
-        """
-        envelope = self.count(Message.user(""))
-
-        def count(text: str) -> int:
-            # A counter that looks at messages only, not at their length, would never find a prompt too long.
-            return max(estimate_tokens(text), self.count(Message.user(text)) - envelope)
-
-        tokens = self.prompt_tokens - min(envelope, self.prompt_tokens // 10)
-        return ask_for_summary(
+    def prompts(self) -> SummaryPrompts:
+        """Return what a model is asked."""
+        envelope, count = self._counting()
+        return SummaryPrompts(
             self.turns,
+            self.pairs,
             tokens=self.summary_tokens,
-            prompt_tokens=tokens,
+            prompt_tokens=self.prompt_tokens - min(envelope, self.prompt_tokens // 10),
             count=count,
             session_id=self.session_id,
         )
+
+    def _counting(self) -> tuple[int, Callable[[str], int]]:
+        """Return what a message takes besides its text, and what counts a text."""
+        counter = self.counter
+        if counter is None:
+            return MESSAGE_OVERHEAD, estimate_tokens
+        envelope = counter(Message.user(""))
+
+        def count(text: str) -> int:
+            # A counter that looks at messages only, not at their length, would never find a prompt too long.
+            return max(estimate_tokens(text), counter(Message.user(text)) - envelope)
+
+        return envelope, count
 
 
 def make_plan(
@@ -138,7 +145,8 @@ class _Planner:
         self._summaries = [is_summary_id(message.id) for message in messages]
         # Neighbouring summaries may share messages (overlays that cross): neither can be replaced without the other.
         joined = [(index, index + 1) for index, both in enumerate(pairwise(self._summaries)) if all(both)]
-        self._cuts = Cuts.of(self._messages, joined)
+        self._pairs = context.pair(messages)
+        self._cuts = Cuts.between(self._pairs, joined)
         threshold = _UNLIMITED if context.threshold is None else context.threshold
         # Where the prompt takes nearly everything, a short history is still better than a long one.
         self._left = threshold - context.prompt_tokens
@@ -173,7 +181,9 @@ class _Planner:
         wanted = max(_SHORTEST_ASKED, min(wanted, (self._free - self._kept(end)) // 2))
         budget = self._limits.prompt_tokens(self._context.threshold)
         session_id = self._context.session_id or None
-        return Plan(self._messages[self._start : end], shortened, wanted, budget, self._count, session_id)
+        estimates = self._context.estimates and self._count is self._context.count
+        counter = None if estimates else self._count
+        return Plan(self._messages[self._start : end], shortened, wanted, budget, self._pairs, counter, session_id)
 
     def _weigh(self) -> None:
         self._weights = [self._context.count(message) for message in self._messages]

@@ -19,12 +19,16 @@ class Cuts:
     """Where the messages begin that the next step of the conversation needs; its length when there are none."""
 
     @classmethod
-    def of(cls, messages: Sequence[Message], joined: Iterable[tuple[int, int]] = ()) -> Cuts:
-        """Find the cuts of a history; `joined` names more messages that belong together."""
-        pairs = pair(messages)
+    def of(cls, messages: Sequence[Message]) -> Cuts:
+        """Find the cuts of a history."""
+        return cls.between(pair(messages))
+
+    @classmethod
+    def between(cls, pairs: Pairs, joined: Iterable[tuple[int, int]] = ()) -> Cuts:
+        """Find the cuts of a history by its pairs; `joined` names more messages that belong together."""
         together = [sorted((call.row, result.row)) for call, result in pairs.belonging()]
         # How many pairs each place would part: one more behind the first of a pair, one less behind its second.
-        steps = [0] * (len(messages) + 2)
+        steps = [0] * (len(pairs.items) + 2)
         for first, last in (*together, *joined):
             steps[first + 1] += 1
             steps[last + 1] -= 1

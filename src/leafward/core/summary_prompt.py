@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from leafward.core.calls import Pairs
 from leafward.core.errors import CompactionFailed
 from leafward.core.message import Message
 from leafward.core.overlays import is_summary_id
@@ -84,43 +85,53 @@ def build_summary_prompt(turns: Sequence[Message], *, budget: int) -> str:
     return _build(_pieces(turns), budget)
 
 
-def ask_for_summary(
-    turns: Sequence[Message],
-    *,
-    tokens: int,
-    prompt_tokens: int,
-    count: Callable[[str], int],
-    session_id: str | None = None,
-) -> Generator[str, str, str]:
-    """Yield prompts that ask for a summary of about `tokens`, take the answer to each, and return the last one.
+class SummaryPrompts:
+    """The prompts that ask for one summary of about `tokens`; each but the first holds the answer to the one before.
 
     A prompt takes at most `prompt_tokens`: what does not fit in is added to the summary by the next one. A text that
-    would fill more than a third of a prompt loses its middle. A blank answer ends it.
-
-    Raises:
-        CompactionFailed: an answer is too long to go on with.
+    would fill more than a third of a prompt loses its middle.
     """
-    room = max(_LEAST_ROOM, prompt_tokens - count(_build([_Piece("", is_summary=True), _Piece("")], tokens)))
-    asked = min(tokens, room // 4)
-    pieces = deque(_pieces(turns))
-    answer = ""
-    while pieces:
+
+    def __init__(
+        self,
+        turns: Sequence[Message],
+        pairs: Pairs,
+        *,
+        tokens: int,
+        prompt_tokens: int,
+        count: Callable[[str], int],
+        session_id: str | None = None,
+    ) -> None:
+        empty = _build([_Piece("", is_summary=True), _Piece("")], tokens)
+        self._room = max(_LEAST_ROOM, prompt_tokens - count(empty))
+        self._asked = min(tokens, self._room // 4)
+        self._count = count
+        self._session_id = session_id
+        self._left = deque(_pieces(turns, pairs))
+
+    def goes_on_after(self, answer: str) -> bool:
+        """Tell whether there is another prompt after an answer; else that is the summary. A blank one ends it."""
+        return bool(self._left and answer.strip())
+
+    def next(self, answer: str = "") -> str:
+        """Return the next prompt, given the answer to the one before it.
+
+        Raises:
+            CompactionFailed: the answer is too long to go on with.
+        """
         chunk = [_Piece(answer, is_summary=True)] if answer else []
-        used = count(answer)
+        used, room = self._count(answer), self._room
         if used > room // 2:
-            raise CompactionFailed(session_id, f"a summary takes {used:,} tokens, and about {asked:,} were asked for")
+            reason = f"a summary takes {used:,} tokens, and about {self._asked:,} were asked for"
+            raise CompactionFailed(self._session_id, reason)
         least = len(chunk) + 1
-        while pieces:
-            piece = pieces[0]._replace(text=_without_middle(pieces[0].text, room // 3, count))
-            used += count(piece.text) + _SEPARATOR
+        while self._left:
+            text, cost = _without_middle(self._left[0].text, room // 3, self._count)
+            used += cost + _SEPARATOR
             if used > room and len(chunk) >= least:
                 break
-            chunk.append(piece)
-            pieces.popleft()
-        answer = yield _build(chunk, asked)
-        if not answer.strip():
-            return ""
-    return answer
+            chunk.append(_Piece(text, self._left.popleft().is_summary))
+        return _build(chunk, self._asked)
 
 
 def _build(pieces: Sequence[_Piece], budget: int) -> str:
@@ -133,8 +144,8 @@ def _build(pieces: Sequence[_Piece], budget: int) -> str:
     return asked + _FORM.format(rule=marks.rule, budget=budget)
 
 
-def _pieces(turns: Sequence[Message]) -> list[_Piece]:
-    transcriber = Transcriber(turns)
+def _pieces(turns: Sequence[Message], pairs: Pairs | None = None) -> list[_Piece]:
+    transcriber = Transcriber(turns, pairs=pairs)
     return [
         _Piece(turn.text, is_summary=True) if is_summary_id(turn.id) else _Piece(transcriber.turn(turn))
         for turn in turns
@@ -152,17 +163,22 @@ def _said(pieces: Sequence[_Piece]) -> list[str]:
     return found
 
 
-def _without_middle(text: str, most: int, count: Callable[[str], int]) -> str:
-    """Return a text that takes at most so many tokens: its start and its end, and how much is left out between."""
-    if count(text) <= most:
-        return text
+def _without_middle(text: str, most: int, count: Callable[[str], int]) -> tuple[str, int]:
+    """Return a text that takes at most so many tokens, and how many it takes.
+
+    A longer one becomes its start and its end, and how much is left out between.
+    """
+    cost = count(text)
+    if cost <= most:
+        return text, cost
 
     def kept(characters: int) -> str:
         half = characters // 2
         start, end = text[: characters - half], text[len(text) - half :]
         return f"{start}\n… ({len(text) - characters:,} characters are left out here) …\n{end}"
 
-    return kept(max(0, bisect_right(range(len(text)), most, key=lambda size: count(kept(size))) - 1))
+    short = kept(max(0, bisect_right(range(len(text)), most, key=lambda size: count(kept(size))) - 1))
+    return short, count(short)
 
 
 class _Marks:
@@ -174,7 +190,9 @@ class _Marks:
 
     @classmethod
     def clear_of(cls, texts: Iterable[str]) -> _Marks:
-        taken = {int(number or 1) for text in texts for mark in (_TAG, _RULE) for number in mark.findall(text)}
+        # Most texts hold neither, which is found out faster without a pattern.
+        marks = ((text, mark) for text in texts for sign, mark in (("<", _TAG), ("---", _RULE)) if sign in text)
+        taken = {int(number or 1) for text, mark in marks for number in mark.findall(text)}
         return cls(next(number for number in range(1, len(taken) + 2) if number not in taken))
 
     def section(self, name: str, texts: Iterable[str]) -> str:

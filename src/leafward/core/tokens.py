@@ -35,7 +35,7 @@ MEDIA_TOKENS = 1000
 def _cjk() -> re.Pattern[str]:
     return re.compile(
         "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-        "\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
+        "\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+"
     )
 
 
@@ -49,8 +49,9 @@ def estimate_tokens(text: str) -> int:
         return 0
     if text.isascii():
         return math.ceil(max(len(text) / 4, 1.3 * len(text.split())))
-    rest, cjk = _cjk().subn(" ", text)
-    length = len(rest.encode("utf-16-le", "surrogatepass")) // 2 - cjk
+    rest, runs = _cjk().subn(" ", text)
+    cjk = len(text) - len(rest) + runs
+    length = len(rest.encode("utf-16-le", "surrogatepass")) // 2 - runs
     return cjk + math.ceil(max(length / 4, 1.3 * len(rest.split())))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from leafward.core.calls import answered_id, pair
+from leafward.core.calls import Pairs, answered_id, pair
 from leafward.core.json import encode_text
 from leafward.core.message import Message
 from leafward.core.parts import (
@@ -35,10 +35,12 @@ class Transcriber:
     """Writes down the messages of a conversation; a result is shown with the name of its call.
 
     Of what a tool was given and what it gave, and of thinking, `shown` characters are written; `None` writes all.
+    `pairs` are those of the conversation, where they are known.
     """
 
-    def __init__(self, messages: Sequence[Message], shown: int | None = SHOWN) -> None:
-        self._names = {(result.message.id, result.call_id): call.name for call, result in pair(messages).belonging()}
+    def __init__(self, messages: Sequence[Message], shown: int | None = SHOWN, *, pairs: Pairs | None = None) -> None:
+        known = pair(messages) if pairs is None else pairs
+        self._names = {(result.message.id, result.call_id): call.name for call, result in known.belonging()}
         self._limit = shown
 
     def turn(self, message: Message) -> str:

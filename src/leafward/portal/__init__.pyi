@@ -309,11 +309,11 @@ class BlockingSession:
         """Return the loaded skills as `"label:key"`, sorted."""
 
     def compact(self, leaf_id: str | None = None) -> Compaction | None:
-        """Have the compaction function replace a part of the history by a summary; `None` when none was laid.
+        """Have the compaction function replace a part of the history by a summary; `None` when no summary was stored.
 
-        Stored messages never change, and the summary applies only if what it sums up is still the same when it is
-        ready. Where it is enough to show tool results shortened, that is done and none is laid. `compaction_log` says
-        why none was.
+        Stored messages never change. The summary is stored only if the messages that it covers have not changed while
+        it was written. Where showing tool results shortened is enough, that is done and no summary is made.
+        `compaction_log` says why there is none.
 
         Raises:
             CompactionFailed: the summary is blank, or longer than what it replaces.
@@ -378,7 +378,11 @@ class BlockingSession:
         """
 
     def upsert_message(self, message: MessageLike, parent_id: ParentId = ...) -> Message:
-        """Replace the message of this id, or append it when there is none."""
+        """Replace the message of this id, or append it when there is none.
+
+        Like an append it compacts a session that exceeds its threshold. This message stays out of the summary while it
+        is the newest one: it may be a reply that is still being written.
+        """
 
     def delete_messages(self, message_ids: Iterable[str]) -> int:
         """Remove messages and return how many were there.
@@ -537,6 +541,7 @@ class BlockingSession:
 
         It runs inside that append, after its message is stored; with `background=True` in a task that goes on when the
         append has returned. Closing the store cancels that task, and the next append over the threshold starts another.
+        An `upsert_message` compacts, too; its message stays out of the summary as long as it is the newest one.
         """
 
     def on_compaction_error(self, fn: ErrorHandler) -> Self:
@@ -729,6 +734,7 @@ class BlockingSessionManager:
 
         It runs inside that append, after its message is stored; with `background=True` in a task that goes on when the
         append has returned. Closing the store cancels that task, and the next append over the threshold starts another.
+        An `upsert_message` compacts, too; its message stays out of the summary as long as it is the newest one.
         """
 
     def on_compaction_error(self, fn: ErrorHandler) -> Self:

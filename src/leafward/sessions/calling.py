@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,18 +16,12 @@ TIMEOUT_S = 30.0
 _POLL_S = 0.002
 
 _ENDINGS = (StopIteration, StopAsyncIteration, SystemExit, GeneratorExit)
-"""What would end a coroutine or the whole event loop instead of being told to whoever waits."""
+"""What would end a coroutine or the whole event loop instead of being raised to the caller."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Tell whether calling `function` gives something to await."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def is_cancelled() -> bool:
-    """Tell whether someone cancelled this task; else a `CancelledError` comes from what the called function did."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class Turns:
@@ -73,35 +67,52 @@ async def call(
 
     Raises:
         TimeoutError: there was no answer in time. What runs on a thread cannot be stopped: its turn ends when it does.
+        RuntimeError: the function raised `CancelledError`, and the caller was not cancelled.
     """
     async with asyncio.timeout(timeout):
-        if is_async(function):
-            return await _awaited(function, function(*arguments))
-        if turns is None:
-            result = await in_thread(function, *arguments)
-        else:
-            lock = await turns.begin()
-            running = asyncio.ensure_future(in_thread(function, *arguments, ended=turns.end))
-            running.add_done_callback(lambda ended: _end_turn(ended, lock))
-            result = await asyncio.shield(running)
-        return await _awaited(function, result) if inspect.isawaitable(result) else result
+        try:
+            return await _call(function, arguments, turns)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeError(
+                f"{_name(function)} raised CancelledError although its caller was not cancelled"
+            ) from error
+
+
+async def _call(function: Callable[..., Any], arguments: Sequence[object], turns: Turns | None) -> Any:
+    if is_async(function):
+        return await _awaited(function, function(*arguments))
+    if turns is None:
+        result = await in_thread(function, *arguments)
+    else:
+        lock = await turns.begin()
+        running = asyncio.ensure_future(in_thread(function, *arguments, ended=turns.end))
+        running.add_done_callback(lambda ended: _end_turn(ended, lock))
+        result = await asyncio.shield(running)
+    return await _awaited(function, result) if inspect.isawaitable(result) else result
 
 
 def _end_turn(ended: asyncio.Future[Any], lock: asyncio.Lock) -> None:
     lock.release()
     if not ended.cancelled():
-        ended.exception()  # Whoever waited may be gone.
+        ended.exception()  # The caller may be gone.
 
 
 async def _awaited(function: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
     try:
         return await awaitable
     except _ENDINGS as error:
-        raise _told(function, error) from error
+        raise _as_failure(function, error) from error
 
 
-def _told(function: Callable[..., Any], error: BaseException) -> RuntimeError:
-    return RuntimeError(f"{function!r} raised {error!r}")
+def _as_failure(function: Callable[..., Any], error: BaseException) -> RuntimeError:
+    return RuntimeError(f"{_name(function)} raised {error!r}")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
 
 
 async def in_thread(function: Callable[..., Any], *arguments: object, ended: Callable[[], None] | None = None) -> Any:
@@ -123,14 +134,14 @@ async def in_thread(function: Callable[..., Any], *arguments: object, ended: Cal
         try:
             result = context.run(function, *arguments)
         except (*_ENDINGS, KeyboardInterrupt) as error:
-            failed = _told(function, error)
+            failed = _as_failure(function, error)
             failed.__cause__ = error
-        except BaseException as error:  # noqa: BLE001  (told to whoever waits)
+        except BaseException as error:  # noqa: BLE001  (raised to the caller)
             failed = error
         finally:
             if ended is not None:
                 ended()
-        # A loop that was closed meanwhile has nobody who waits.
+        # Where the loop was closed meanwhile, no caller waits.
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, result, failed)
 

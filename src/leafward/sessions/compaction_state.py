@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
+from asyncio import Task
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,6 +12,7 @@ from datetime import datetime
 
 from leafward.core.ids import Scope
 from leafward.core.overlays import Compaction
+from leafward.sessions.calling import Turns
 
 LONGEST_WAIT = 64
 """Appends after which an automatic compaction is tried again, however often it failed."""
@@ -36,15 +37,15 @@ class CompactionState:
     """Lets one compaction of a session run at a time, and spaces the attempts after failures."""
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        self._turns = Turns()
         self._queued = 0
-        self._task: asyncio.Task[None] | None = None
+        self._task: Task[None] | None = None
         self.failures = 0
         self.appends_to_skip = 0
         self.tokens_left = 0
         """What the session took after the last attempt that failed."""
         self.growing: str | None = None
-        """The message that attempt could not summarise because it was being written."""
+        """The message that alone kept the session above its threshold then, because it was still being written."""
         self.prompt_unknown = False
         """Whether the prompt could not be counted when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
@@ -59,28 +60,30 @@ class CompactionState:
         """Run one at a time, in the order they came."""
         self._queued += 1
         try:
-            async with self._lock:
+            async with self._turns.alone():
                 yield
         finally:
             self._queued -= 1
 
-    def runs_in(self, task: asyncio.Task[None]) -> None:
+    def runs_in(self, task: Task[None]) -> None:
         self._task = task
 
     def back_off(self, tokens_left: int, growing: str | None = None) -> None:
+        """Wait for more appends before the next attempt; `growing` is the message that this one had to leave out."""
         self.tokens_left = tokens_left
-        self.growing = growing
+        # Of failures in a row only the first message gets an attempt of its own: others would undo the back-off.
+        self.growing = growing if self.failures == 0 or growing == self.growing else None
         _backing_off.append(self)
         self.failures += 1
         self.appends_to_skip = min(2**self.failures - 1, LONGEST_WAIT)
 
     def skips(self, tokens: int, growing: str | None) -> bool:
-        """Count a write that does not try after a failure, if this is one.
+        """Tell whether to wait with the next attempt, and count this write as one of those to wait for.
 
-        One that adds much is not, nor one after which a message may be summarised that was being written.
+        There is no waiting after a write that adds many tokens, nor once the message `growing` is complete.
         """
-        whole = self.growing is not None and growing != self.growing
-        if self.appends_to_skip == 0 or whole or tokens > self.tokens_left * _MUCH_MORE:
+        complete = self.growing is not None and growing != self.growing
+        if self.appends_to_skip == 0 or complete or tokens > self.tokens_left * _MUCH_MORE:
             return False
         self.appends_to_skip -= 1
         return True

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from leafward.core.calls import KnownPairs
 from leafward.core.compaction import (
     CompactionContext,
     CompactionResult,
@@ -28,7 +29,7 @@ from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import call, is_cancelled
+from leafward.sessions.calling import call
 from leafward.sessions.compaction_state import CompactionRecord, CompactionState, state_of
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
@@ -59,6 +60,8 @@ class _Attempt:
     """What one compaction has done so far, and to which history."""
 
     view: View
+    growing: str | None = None
+    """The message that is still being written and that no summary may cover yet."""
     made: Compaction | None = None
     shortened: int = 0
     reason: str = ""
@@ -110,7 +113,7 @@ class Compactor:
             )
         if self._state in _asking.get():
             raise ConfigurationError("a compaction function cannot compact the session that it is asked to summarise")
-        # Asked before: what it reports may call back, and would wait for this compaction.
+        # Counted before the queue: an error handler that compacts, too, would otherwise wait for itself.
         prompt_tokens = await self._known_prompt()
         async with self._state.alone():
             try:
@@ -161,7 +164,8 @@ class Compactor:
                     raise
 
     def _start(self, size: Size, growing: str | None) -> None:
-        # The lease of the append may end before the summary is ready; that is laid only over what has not changed.
+        # The lease of the append may end before the summary is ready. None is needed: the summary is stored only if the
+        # messages that it covers have not changed.
         task = background_of(self._store).start(self._without_lease()._compact_later(size, growing))
         if task is None:
             self._record("the store is closing", automatic=True, tokens=size.total)
@@ -200,17 +204,24 @@ class Compactor:
         if error is None:
             self._state.succeeded()
         else:
-            self._state.back_off(error.tokens or size.total, growing)
+            self._state.back_off(error.tokens or size.total, attempt.growing)
             await self._report(error)
 
     async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
-        """Return an error that says why the session is still above its threshold, if it is."""
+        """Return an error that says why the session is still above its threshold, if it is.
+
+        `attempt.growing` is kept only if that message alone is the reason.
+        """
         threshold = self._setup.compact_after
         size = await self.weigh()
         if threshold is None or size.total <= threshold:
             return None
         view = await self._messages.view(self._scope, None)
-        why = explain_weight(view.messages, view.tokens, self._context(_Attempt(view), size.prompt))
+        newest = view.messages[-1].id if view.messages else None
+        if newest != attempt.growing or size.total - sum(view.tokens[-1:]) > threshold:
+            attempt.growing = None
+        context = self._context(_Attempt(view), size.prompt)
+        why = explain_weight(view.messages, view.tokens, context, growing=attempt.growing)
         reason = "; ".join(filter(None, (attempt.reason, why)))
         return CompactionFailed(self._scope.session_id, reason, tokens=size.total, threshold=threshold)
 
@@ -246,13 +257,16 @@ class Compactor:
             Exception: whatever the function raises.
         """
         view = await self._messages.view(self._scope, leaf_id)
-        attempt = _Attempt(view if growing is None else view._replace(no_end_at=view.no_end_at | {growing}))
+        if growing is not None:
+            view = view._replace(no_end_at=view.no_end_at | {growing})
+        attempt = _Attempt(view, growing)
         if not attempt.view.messages:
             attempt.reason = "there is no history"
             return attempt
-        result = await self._ask(self._context(attempt, prompt_tokens), attempt.view)
+        context = self._context(attempt, prompt_tokens)
+        result = await self._ask(context, attempt.view)
         if result is not None:
-            await self._apply(attempt, result)
+            await self._apply(attempt, result, context)
         elif not attempt.shortened:
             attempt.reason = "the compaction function found nothing to summarise"
         if attempt.shortened:
@@ -260,13 +274,15 @@ class Compactor:
             attempt.reason = "; ".join(filter(None, (f"{results} shortened", attempt.reason)))
         return attempt
 
-    async def _apply(self, attempt: _Attempt, result: CompactionResult) -> None:
+    async def _apply(self, attempt: _Attempt, result: CompactionResult, context: CompactionContext) -> None:
         view = attempt.view
-        start, end = covered_range(view.messages, result, view.no_end_at)
+        start, end = covered_range(view.messages, result, context)
         if start == end:
             attempt.reason = (
-                "the range holds calls that wait for their results, or would part a call from its result or cross an "
-                "earlier summary"
+                "the range ends with a message that is still being written"
+                if result.to_message_id == attempt.growing
+                else "the range holds calls that wait for their results, or would part a call from its result or cross "
+                "an earlier summary"
             )
             return
         covered = view.messages[start:end]
@@ -314,24 +330,27 @@ class Compactor:
             view.no_end_at,
             # A custom storage keeps no notices.
             None if self._store is None else shorten,
+            estimates=self._setup.token_counter is None,
+            pair=KnownPairs(view.messages),
         )
 
     async def _ask(self, context: CompactionContext, view: View) -> CompactionResult | None:
         function = self._setup.on_compaction
         assert function is not None
         arguments: list[object] = [list(view.messages)]
-        if _takes_context(function):
+        if self._gives_context:
             arguments.append(context)
         asking = _asking.set((*_asking.get(), self._state))
         try:
             answer = await call(function, *arguments)
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            raise RuntimeError("the compaction function was cancelled from within") from error
         finally:
             _asking.reset(asking)
         return read_result(answer)
+
+    @cached_property
+    def _gives_context(self) -> bool:
+        function = self._setup.on_compaction
+        return function is not None and _takes_context(function)
 
     def _record(
         self,
@@ -344,7 +363,7 @@ class Compactor:
     ) -> None:
         threshold = self._setup.compact_after
         if error is not None:
-            # Or each record would keep the history that its frames held.
+            # The frames of a traceback refer to the whole history, which a record must not keep in memory.
             traceback.clear_frames(error.__traceback__)
         self._state.records.append(
             CompactionRecord(from_micros(now_micros()), automatic, reason, tokens, threshold, compaction, error)

@@ -76,7 +76,11 @@ class Conversation(ABC):
         return await self._ready().writer.update(message)
 
     async def upsert_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
-        """Replace the message of this id, or append it when there is none."""
+        """Replace the message of this id, or append it when there is none.
+
+        Like an append it compacts a session that exceeds its threshold. This message stays out of the summary while it
+        is the newest one: it may be a reply that is still being written.
+        """
         return await self._ready().writer.upsert(message, parent_id)
 
     async def delete_messages(self, message_ids: Iterable[str]) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from leafward.core.compaction import CompactionContext, CompactionResult
-from leafward.core.compaction_plan import Limits, make_plan
+from leafward.core.compaction_plan import Limits, Plan, make_plan
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Dumpable, Message, as_message
+from leafward.core.summary_prompt import SummaryPrompts
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.sessions.calling import call, is_async
 
@@ -65,25 +66,32 @@ class DefaultCompaction:
     ) -> CompactionResult | None:
         """Summarise a part of a history; `None` when there is nothing to summarise."""
         history = [as_message(message) for message in messages]
-        known = context or CompactionContext(count_tokens, "")
+        known = context or CompactionContext(count_tokens, "", estimates=True)
         # Counting and writing down a long history takes a while, which others need not wait for.
-        plan = await asyncio.to_thread(make_plan, history, self._limits, known, self._counter)
+        plan, prompts, first = await asyncio.to_thread(self._prepare, history, known)
         if plan is None:
             return None
         if plan.shortened and known.shorten is not None:
             await known.shorten(plan.shortened)
-        if not plan.turns:
+        if prompts is None:
             return None
-        summary = await self._ask(plan.ask())
-        return CompactionResult(summary, plan.turns[0].id, plan.turns[-1].id)
+        return CompactionResult(await self._ask(prompts, first), plan.turns[0].id, plan.turns[-1].id)
 
-    async def _ask(self, asking: Generator[str, str, str]) -> str:
-        answer: str | None = None
-        while True:
-            prompt, summary = await asyncio.to_thread(_step, asking, answer)
-            if prompt is None:
-                return summary
-            answer = await self._answer(prompt)
+    def _prepare(
+        self, history: Sequence[Message], context: CompactionContext
+    ) -> tuple[Plan | None, SummaryPrompts | None, str]:
+        """Return the plan, and what is to be asked, if anything is, with the first prompt."""
+        plan = make_plan(history, self._limits, context, self._counter)
+        if plan is None or not plan.turns:
+            return plan, None, ""
+        prompts = plan.prompts()
+        return plan, prompts, prompts.next()
+
+    async def _ask(self, prompts: SummaryPrompts, prompt: str) -> str:
+        answer = await self._answer(prompt)
+        while prompts.goes_on_after(answer):
+            answer = await self._answer(await asyncio.to_thread(prompts.next, answer))
+        return answer
 
     async def _answer(self, prompt: str) -> str:
         answer: object = await call(self._summarize, prompt)
@@ -92,11 +100,3 @@ class DefaultCompaction:
         if not isinstance(answer, str):
             raise ConfigurationError(f"summarize answers with the summary's text, not {type(answer).__name__}")
         return answer
-
-
-def _step(asking: Generator[str, str, str], answer: str | None) -> tuple[str | None, str]:
-    """Hand on an answer; return the next prompt, or `None` and the summary."""
-    try:
-        return (next(asking) if answer is None else asking.send(answer)), ""
-    except StopIteration as ended:
-        return None, str(ended.value)

@@ -1,4 +1,4 @@
-"""A storage of the user's own in place of a store: one session behind the twelve methods of `SessionProvider`."""
+"""A custom storage in place of a store: one session behind the twelve methods of `SessionProvider`."""
 
 from __future__ import annotations
 

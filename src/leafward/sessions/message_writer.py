@@ -66,8 +66,10 @@ class MessageWriter:
             appended = await self._messages.append(self._scope, drafts, _parent(parent_id), weigh=self._weighs)
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
+        # For known ids, too: when the first try stored the messages and then failed, this is the second.
+        await self._hide_unloaded(appended.messages)
         if appended.inserted:
-            await self._after_write(appended)
+            await self._compact(appended)
         return appended.messages
 
     async def update(self, given: MessageLike) -> Message:
@@ -84,15 +86,15 @@ class MessageWriter:
             )
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
-        await self._after_write(appended, growing=appended.messages[0].id)
+        await self._hide_unloaded(appended.messages)
+        await self._compact(appended, growing=appended.messages[0].id)
         return appended.messages[0]
 
     @property
     def _weighs(self) -> bool:
         return self._setup.compact_after is not None
 
-    async def _after_write(self, appended: Appended, growing: str | None = None) -> None:
-        await self._hide_unloaded(appended.messages)
+    async def _compact(self, appended: Appended, growing: str | None = None) -> None:
         if appended.weight is not None or self._setup.token_counter is not None:
             await self._compactor().after_write(appended.weight, growing=growing)
 

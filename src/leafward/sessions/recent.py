@@ -55,30 +55,38 @@ class Window:
         self._bytes = 0
         self._wanted: set[str] = set()
         """The ids of the calls that results in the window answer and that are not in it."""
+        self._unanswered = False
+        """Whether a call in the window has no result, so that one may still be found among the results above it."""
 
     def offer(self, message: Message, tokens: int, size: int) -> bool:
         """Look at the next older message; False when no older one can belong to the window."""
         # Loaded when a window is first read: most processes that write never do.
-        from leafward.core.calls import answers_below, called_ids, missing_calls
+        from leafward.core.calls import answers_below, called_ids, holds_only_results
 
         self._tokens += tokens
         self._bytes += wire_size(message.id, message.role, size)
         if self._open and self._seen:
             self._open = self._limits.hold(len(self._seen) + 1, self._tokens, self._bytes)
             if not self._open:
-                self._wanted = missing_calls(self._window())
-        follows = self._kept == len(self._seen)
+                self._look_for_partners()
         belongs = not self._open and (
-            bool(self._wanted & called_ids(message)) or (follows and answers_below(message, self._window()))
+            bool(self._wanted & called_ids(message)) or (self._unanswered and answers_below(message, self._seen[::-1]))
         )
-        if not (self._open or self._wanted or belongs):
+        self._unanswered = self._unanswered and holds_only_results(message)
+        if not (self._open or self._wanted or self._unanswered or belongs):
             return False
         self._seen.append(message)
         if self._open or belongs:
             self._kept = len(self._seen)
         if belongs:
-            self._wanted = missing_calls(self._window())
+            self._look_for_partners()
         return True
+
+    def _look_for_partners(self) -> None:
+        from leafward.core.calls import has_unanswered_call, missing_calls
+
+        self._wanted = missing_calls(self._window())
+        self._unanswered = has_unanswered_call(self._window())
 
     def result(self, *, reached_root: bool) -> RecentHistory:
         # What was looked at and not kept was looked at for a call that is nowhere on the path.

@@ -327,11 +327,11 @@ class Session(Conversation, Configurable):
     # Compaction.
 
     async def compact(self, leaf_id: str | None = None) -> Compaction | None:
-        """Have the compaction function replace a part of the history by a summary; `None` when none was laid.
+        """Have the compaction function replace a part of the history by a summary; `None` when no summary was stored.
 
-        Stored messages never change, and the summary applies only if what it sums up is still the same when it is
-        ready. Where it is enough to show tool results shortened, that is done and none is laid. `compaction_log` says
-        why none was.
+        Stored messages never change. The summary is stored only if the messages that it covers have not changed while
+        it was written. Where showing tool results shortened is enough, that is done and no summary is made.
+        `compaction_log` says why there is none.
 
         Raises:
             CompactionFailed: the summary is blank, or longer than what it replaces.
@@ -401,12 +401,12 @@ def session_with(setup: Setup, store: Store, scope: Scope) -> Session:
 
 
 def is_store(storage: object) -> TypeGuard[Store]:
-    """Tell a store from a storage of the user's own.
+    """Tell a store from a custom storage.
 
     Raises:
         ConfigurationError: it is a store for programs without an event loop.
     """
-    # A storage of the user's own may well keep its data in attributes of these names; no store appends messages itself.
+    # A custom storage may have attributes of these names; no store appends messages itself.
     if hasattr(storage, "append_message") or not (hasattr(storage, "messages") and hasattr(storage, "entries")):
         return False
     if not iscoroutinefunction(getattr(storage, "close", None)):

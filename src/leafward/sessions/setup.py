@@ -173,6 +173,7 @@ class Configurable(ABC):
 
         It runs inside that append, after its message is stored; with `background=True` in a task that goes on when the
         append has returned. Closing the store cancels that task, and the next append over the threshold starts another.
+        An `upsert_message` compacts, too; its message stays out of the summary as long as it is the newest one.
         """
         self._check_unused("compact_after() before it")
         if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:  # pyright: ignore[reportUnnecessaryIsInstance]

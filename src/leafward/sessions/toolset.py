@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.json import DecodeError, decode
 from leafward.core.tool_output import output_text
 from leafward.core.transcript import shortened
-from leafward.sessions.calling import call, is_cancelled
+from leafward.sessions.calling import call
 
 Execute = Callable[[dict[str, Any]], Awaitable[Any]]
 
@@ -111,9 +110,8 @@ class ToolSet(Mapping[str, Tool]):
             raise
         except _Mistake as mistake:
             return _error(str(mistake))
-        except (Exception, asyncio.CancelledError) as error:
-            # A tool may cancel what it runs itself; that is a failure of the tool, not the end of the turn.
-            if raise_errors or (isinstance(error, asyncio.CancelledError) and is_cancelled()):
+        except Exception as error:
+            if raise_errors:
                 raise
             _log.warning("tool %r failed; the model is answered with the error", name, exc_info=error)
             return _error(_describe(name, error))

@@ -48,7 +48,9 @@ class BackgroundTasks:
         if here:
             _, going_on = await asyncio.wait(here, timeout=PATIENCE_S)
             if going_on:
-                _log.warning("the store closes while work that was cancelled goes on: %s", going_on)
+                _log.warning(
+                    "the store closes although background tasks did not end when they were cancelled: %s", going_on
+                )
 
 
 _without_store = BackgroundTasks()

@@ -44,8 +44,20 @@ class FailingContract:
 
         assert await session.get_history() == stored
         assert len(told) == 1
-        with pytest.raises(RuntimeError, match="cancelled"):
+        with pytest.raises(RuntimeError, match="raised CancelledError although its caller was not cancelled"):
             await session.compact()
+
+    async def test_a_handler_that_is_cancelled_from_within_does_not_fail_the_append(self, store: Store) -> None:
+        async def gives_up(error: Exception) -> None:
+            asking = asyncio.get_running_loop().create_future()
+            asking.cancel()
+            await asking
+
+        session = Session(store, "s", on_compaction=Failing(), compact_after=10, on_compaction_error=gives_up)
+
+        stored = await session.append_messages(said(4))
+
+        assert await session.get_history() == stored
 
     async def test_whoever_is_told_may_be_async_or_fail(self, store: Store) -> None:
         told: list[Exception] = []
