@@ -71,10 +71,10 @@ setups = st.fixed_dictionaries(
 walks = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 60)), min_size=5, max_size=40)
 
 
-def attempts(session: Session, last: CompactionRecord | None) -> list[CompactionRecord]:
-    """Return the records after the last known one of compactions that were tried."""
-    fresh = list(takewhile(lambda one: one is not last, reversed(session.compaction_log)))[::-1]
-    return [one for one in fresh if not one.reason.startswith(("backing off", "another"))]
+def attempts(session: Session, last: CompactionRecord | None = None) -> list[CompactionRecord]:
+    """Return the records of compactions that were tried, those after `last` if it is given."""
+    tried = [one for one in session.compaction_log if not one.reason.startswith(("backing off", "another"))]
+    return list(takewhile(lambda one: one is not last, reversed(tried)))[::-1]
 
 
 @settings(max_examples=150)
@@ -105,7 +105,7 @@ async def test_a_compaction_without_an_error_leaves_at_most_the_threshold(
         )
         agent = RandomAgent(session)
         for what, number in walk:
-            last, seen = next(reversed(session.compaction_log), None), len(errors)
+            last, seen = next(reversed(attempts(session)), None), len(errors)
             appended = await agent.step(what, number)
 
             tried = attempts(session, last)

@@ -155,6 +155,83 @@ async def test_a_function_that_wants_to_summarise_a_streamed_reply_is_answered_w
     )
 
 
+AWAY = ConnectionError("the model is away")
+
+
+class Failing(Model):
+    """Fails at every so many calls."""
+
+    def __init__(self, every: int, failure: Any = AWAY) -> None:
+        super().__init__()
+        self._every = every
+        self._failure = failure
+
+    def __call__(self, prompt: str) -> Any:
+        super().__call__(prompt)
+        if len(self.prompts) % self._every:
+            return f"so far {len(self.prompts)}"
+        if isinstance(self._failure, Exception):
+            raise self._failure
+        return self._failure
+
+
+@pytest.mark.parametrize("failure", [AWAY, " ", "word " * 5_000])
+async def test_a_call_that_fails_does_not_undo_the_calls_before_it(store: Store, failure: Any) -> None:
+    session = Session(store)
+    await session.append_messages([user("word " * 300) for _ in range(100)])
+    session = Session(store, on_compaction=create_compact_function(summarize=Failing(4, failure)), compact_after=5_000)
+
+    tokens = [await session.estimate_tokens()]
+    while tokens[-1] > 5_000:
+        try:
+            await session.compact()
+        except (ConnectionError, CompactionFailed):
+            assert session.compaction_log[-1].error is not None
+        tokens.append(await session.estimate_tokens())
+        assert tokens[-1] < tokens[-2]
+
+    assert len(tokens) > 2
+
+
+async def test_a_call_that_waited_is_compacted_when_its_result_comes(
+    store: Store, model: Model, errors: list[Exception]
+) -> None:
+    session = compacting(store, model, errors, 5_000)
+    await session.append_messages([user("word " * 300) for _ in range(10)])
+    call = {"type": "tool_use", "id": "c", "name": "write", "input": {"text": "word " * 5_000}}
+
+    await session.append_message(assistant([call]))
+    assert "wait for the result" in str(errors.pop())
+    await session.append_message(tool_result("c", "written", name="write"))
+
+    assert errors == []
+    assert await session.estimate_tokens() <= 5_000
+
+
+async def test_results_are_shortened_while_a_large_session_backs_off(store: Store, errors: list[Exception]) -> None:
+    await Session(store).append_messages([user("word " * 300) for _ in range(100)])
+    session = compacting(store, Failing(1), errors, 5_000)
+    before = await session.estimate_tokens()
+    call = {"type": "tool_use", "id": "c", "name": "read", "input": {}}
+
+    for n in range(3):
+        await session.append_message(assistant([{**call, "id": f"c{n}"}]))
+        await session.append_message(tool_result(f"c{n}", "a line of the log\n" * 3_000, name="read"))
+
+    assert await session.estimate_tokens() < before + 8_000
+
+
+async def test_the_log_keeps_what_happened_beside_many_that_were_put_off(store: Store, errors: list[Exception]) -> None:
+    session = compacting(store, Failing(1), errors, 100)
+
+    for n in range(200):
+        await session.append_message(user(f"word {n}"))
+
+    reasons = [record.reason for record in session.compaction_log]
+    assert reasons.count("it failed") == len(errors) > 4
+    assert len(reasons) <= 2 * len(errors)
+
+
 async def test_a_first_compaction_of_a_huge_history_takes_several_calls(
     store: Store, model: Model, errors: list[Exception]
 ) -> None:

@@ -28,6 +28,8 @@ class CompactionResult:
     summary: str
     from_message_id: str
     to_message_id: str
+    error: Exception | None = None
+    """What kept a function from summarising more than this; it is raised or reported once the summary is stored."""
 
 
 @dataclass(frozen=True, slots=True)

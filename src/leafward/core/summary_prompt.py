@@ -108,6 +108,17 @@ class SummaryPrompts:
         self._count = count
         self._session_id = session_id
         self._left = deque(_pieces(turns, pairs))
+        self._all = len(self._left)
+
+    @property
+    def asked(self) -> int:
+        """How many turns, from the first on, are in the prompts so far."""
+        return self._all - len(self._left)
+
+    def check(self, answer: str) -> None:
+        """Raise `CompactionFailed` for an answer that would replace an earlier one and is blank."""
+        if not answer.strip():
+            raise CompactionFailed(self._session_id, "the summary is blank")
 
     def goes_on_after(self, answer: str) -> bool:
         """Tell whether there is another prompt after an answer; else that is the summary. A blank one ends it."""

@@ -18,6 +18,8 @@ LONGEST_WAIT = 64
 """Appends after which an automatic compaction is tried again, however often it failed."""
 _REMEMBERED = 50
 _MUCH_MORE = 1.5
+BACKING_OFF, ANOTHER = "backing off", "another compaction"
+"""How the reasons of attempts begin that were put off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class CompactionState:
         self.appends_to_skip = 0
         self.tokens_left = 0
         """What the session took after the last attempt that failed."""
+        self.tokens_seen = 0
+        """What it took when an attempt was last made or put off."""
         self.growing: str | None = None
         """The message that alone kept the session above its threshold then, because it was still being written."""
         self.prompt_unknown = False
@@ -68,28 +72,45 @@ class CompactionState:
     def runs_in(self, task: Task[None]) -> None:
         self._task = task
 
-    def back_off(self, tokens_left: int, growing: str | None = None) -> None:
-        """Wait for more appends before the next attempt; `growing` is the message that this one had to leave out."""
-        self.tokens_left = tokens_left
+    def back_off(self, tokens_left: int, growing: str | None = None, *, waits: bool = False) -> None:
+        """Wait for more appends before the next attempt; `growing` is the message that this one had to leave out.
+
+        After an attempt that worked as far as it could (`waits`), the first in a row, the next append tries again.
+        """
+        self.tokens_left = self.tokens_seen = tokens_left
         # Of failures in a row only the first message gets an attempt of its own: others would undo the back-off.
         self.growing = growing if self.failures == 0 or growing == self.growing else None
         _backing_off.append(self)
         self.failures += 1
-        self.appends_to_skip = min(2**self.failures - 1, LONGEST_WAIT)
+        tries_again = waits and self.failures == 1
+        self.appends_to_skip = 0 if tries_again else min(2**self.failures - 1, LONGEST_WAIT)
 
-    def skips(self, tokens: int, growing: str | None) -> bool:
+    def skips(self, tokens: int, growing: str | None, threshold: int) -> bool:
         """Tell whether to wait with the next attempt, and count this write as one of those to wait for.
 
-        There is no waiting after a write that adds many tokens, nor once the message `growing` is complete.
+        There is no waiting once the session has grown by half, nor after a write that adds half of the threshold (a
+        tool result, perhaps, which can be shortened), nor once the message `growing` is complete.
         """
         complete = self.growing is not None and growing != self.growing
-        if self.appends_to_skip == 0 or complete or tokens > self.tokens_left * _MUCH_MORE:
+        much = tokens > self.tokens_left * _MUCH_MORE or tokens - self.tokens_seen > threshold / 2
+        self.tokens_seen = tokens
+        if self.appends_to_skip == 0 or complete or much:
             return False
         self.appends_to_skip -= 1
         return True
 
+    def remember(self, record: CompactionRecord) -> None:
+        """Keep a record; of attempts that were put off one after the other, only the last."""
+        if self.records and _is_put_off(record) and _is_put_off(self.records[-1]):
+            self.records.pop()
+        self.records.append(record)
+
     def succeeded(self) -> None:
         self.failures = self.appends_to_skip = 0
+
+
+def _is_put_off(record: CompactionRecord) -> bool:
+    return record.reason.startswith((BACKING_OFF, ANOTHER))
 
 
 # Where each append makes a new handle, this remembers that the last attempt failed.

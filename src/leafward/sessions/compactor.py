@@ -30,7 +30,7 @@ from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
 from leafward.core.tokens import TokenCounter
 from leafward.sessions.calling import call
-from leafward.sessions.compaction_state import CompactionRecord, CompactionState, state_of
+from leafward.sessions.compaction_state import ANOTHER, BACKING_OFF, CompactionRecord, CompactionState, state_of
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
 from leafward.stores.background import background_of
@@ -65,6 +65,7 @@ class _Attempt:
     made: Compaction | None = None
     shortened: int = 0
     reason: str = ""
+    error: Exception | None = None
 
 
 class Compactor:
@@ -124,10 +125,12 @@ class Compactor:
             except Exception as error:
                 self._record("it failed", automatic=False, error=error)
                 raise
-        self._record(attempt.reason, automatic=False, compaction=attempt.made)
+        self._record(attempt.reason, automatic=False, compaction=attempt.made, error=attempt.error)
         if attempt.made is not None:
             self._state.succeeded()
             await self._renew_prompt()
+        if attempt.error is not None:
+            raise attempt.error
         return attempt.made
 
     async def after_write(self, weight: Weight | None, *, growing: str | None = None) -> None:
@@ -152,7 +155,8 @@ class Compactor:
         if size.total <= threshold:
             return
         if self._state.busy:
-            self._record("another compaction is running", automatic=True, tokens=size.total)
+            self._state.tokens_seen = size.total
+            self._record(f"{ANOTHER} is running", automatic=True, tokens=size.total)
         elif not self._skips(size.total, growing):
             if self._setup.compact_in_background:
                 self._start(size, growing)
@@ -179,10 +183,10 @@ class Compactor:
             self._record(_CANCELLED, automatic=True, tokens=size.total)
 
     def _skips(self, tokens: int, growing: str | None) -> bool:
-        if not self._state.skips(tokens, growing):
+        if not self._state.skips(tokens, growing, self._setup.compact_after or 0):
             return False
         failed, left = self._state.failures, self._state.appends_to_skip + 1
-        self._record(f"backing off: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
+        self._record(f"{BACKING_OFF}: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
         return True
 
     async def _compact_later(self, size: Size, growing: str | None) -> None:
@@ -196,16 +200,20 @@ class Compactor:
                 attempt = await self._run(None, size.prompt, growing)
             if attempt.made is not None:
                 await self._renew_prompt()
-            error = await self._without_effect(attempt)
+            too_large = await self._without_effect(attempt)
         except Exception as failure:  # noqa: BLE001  (as above)
             await self._failed(failure, size)
             return
+        error = attempt.error or too_large
         self._record(attempt.reason, automatic=True, tokens=size.total, compaction=attempt.made, error=error)
         if error is None:
             self._state.succeeded()
-        else:
-            self._state.back_off(error.tokens or size.total, attempt.growing)
-            await self._report(error)
+            return
+        left = size.total if too_large is None or too_large.tokens is None else too_large.tokens
+        # What is left may be a call without its result, or what came meanwhile: the next append can change that.
+        waits = attempt.made is not None and attempt.error is None
+        self._state.back_off(left, attempt.growing, waits=waits)
+        await self._report(error)
 
     async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
         """Return an error that says why the session is still above its threshold, if it is.
@@ -230,7 +238,8 @@ class Compactor:
         self._record("it failed", automatic=True, tokens=size.total, error=error)
         # Tool results may have been shortened before it failed. A store that cannot say so has failed in the same way.
         with suppress(Exception):
-            self._state.tokens_left = (await self._messages.weigh(self._scope)).window + size.prompt
+            left = (await self._messages.weigh(self._scope)).window + size.prompt
+            self._state.tokens_left = self._state.tokens_seen = left
         await self._report(error)
 
     async def _known_prompt(self) -> int:
@@ -266,6 +275,7 @@ class Compactor:
         context = self._context(attempt, prompt_tokens)
         result = await self._ask(context, attempt.view)
         if result is not None:
+            attempt.error = result.error
             await self._apply(attempt, result, context)
         elif not attempt.shortened:
             attempt.reason = "the compaction function found nothing to summarise"
@@ -365,7 +375,7 @@ class Compactor:
         if error is not None:
             # The frames of a traceback refer to the whole history, which a record must not keep in memory.
             traceback.clear_frames(error.__traceback__)
-        self._state.records.append(
+        self._state.remember(
             CompactionRecord(from_micros(now_micros()), automatic, reason, tokens, threshold, compaction, error)
         )
 

@@ -75,7 +75,8 @@ class DefaultCompaction:
             await known.shorten(plan.shortened)
         if prompts is None:
             return None
-        return CompactionResult(await self._ask(prompts, first), plan.turns[0].id, plan.turns[-1].id)
+        summary, covered, error = await self._ask(prompts, first)
+        return CompactionResult(summary, plan.turns[0].id, plan.turns[covered - 1].id, error)
 
     def _prepare(
         self, history: Sequence[Message], context: CompactionContext
@@ -87,11 +88,20 @@ class DefaultCompaction:
         prompts = plan.prompts()
         return plan, prompts, prompts.next()
 
-    async def _ask(self, prompts: SummaryPrompts, prompt: str) -> str:
-        answer = await self._answer(prompt)
-        while prompts.goes_on_after(answer):
-            answer = await self._answer(await asyncio.to_thread(prompts.next, answer))
-        return answer
+    async def _ask(self, prompts: SummaryPrompts, prompt: str) -> tuple[str, int, Exception | None]:
+        """Return a summary, how many turns it covers, and why these are not all.
+
+        Once an answer is there, a call that fails does not undo it: a long history takes many calls.
+        """
+        summary, covered = await self._answer(prompt), prompts.asked
+        while prompts.goes_on_after(summary):
+            try:
+                answer = await self._answer(await asyncio.to_thread(prompts.next, summary))
+                prompts.check(answer)
+            except Exception as error:  # noqa: BLE001  (handed on with the result)
+                return summary, covered, error
+            summary, covered = answer, prompts.asked
+        return summary, covered, None
 
     async def _answer(self, prompt: str) -> str:
         answer: object = await call(self._summarize, prompt)
