@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from leafward import Message, user
-from leafward.core.tokens import MEDIA_TOKENS, count_tokens, estimate_tokens
+from leafward.core.tokens import MEDIA_TOKENS, MESSAGE_OVERHEAD, count_tokens, estimate_tokens
 from leafward.formats import from_openai_responses
 
 
@@ -71,3 +71,21 @@ def test_what_goes_back_to_its_provider_whole_is_counted() -> None:
 )
 def test_what_anthropic_is_sent_is_counted(part: dict[str, Any]) -> None:
     assert count_tokens(Message("assistant", [part])) >= 250
+
+
+def test_a_tokenizer_counts_texts_arguments_and_results_and_no_files() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA" * 100}}
+    call = {"type": "tool_use", "id": "c", "name": "look", "input": {"q": "wind"}}
+    result = {"type": "tool_result", "id": "c", "output": [{"type": "text", "text": "west"}, image]}
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return 7
+
+    message = Message("assistant", [{"type": "text", "text": "hello"}, call, result, image])
+
+    assert count_tokens(message, count) == MESSAGE_OVERHEAD + 3 * 7 + 2 * MEDIA_TOKENS
+    assert counted[:2] == ["hello", '{"q":"wind"}']
+    assert "west" in counted[2]
+    assert "AAAA" not in "".join(counted)

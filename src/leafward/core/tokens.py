@@ -25,6 +25,8 @@ from leafward.core.provider_extras import ORIGIN, raw_of
 
 TokenCounter = Callable[[Message], int]
 """Counts a message in place of `count_tokens`."""
+TextCounter = Callable[[str], int]
+"""Counts a text in place of `estimate_tokens`."""
 
 MESSAGE_OVERHEAD = 4
 MEDIA_TOKENS = 1000
@@ -55,9 +57,15 @@ def estimate_tokens(text: str) -> int:
     return cjk + math.ceil(max(length / 4, 1.3 * len(rest.split())))
 
 
-def count_tokens(message: Message) -> int:
-    """Estimate the tokens of what a model is sent of a message: its parts, and four for its envelope."""
-    return MESSAGE_OVERHEAD + sum(map(_part_tokens, parts_of(message.body)))
+def count_tokens(message: Message, count_text: TextCounter = estimate_tokens) -> int:
+    """Estimate the tokens of what a model is sent of a message: its parts, and four for its envelope.
+
+    `count_text` counts a text, with a model's tokenizer for example; what is not text is estimated all the same.
+    """
+    tokens = MESSAGE_OVERHEAD
+    for part in parts_of(message.body):
+        tokens += _part_tokens(part, count_text)
+    return tokens
 
 
 def checked_count(counter: TokenCounter, message: Message) -> int:
@@ -72,26 +80,26 @@ def checked_count(counter: TokenCounter, message: Message) -> int:
     return math.ceil(tokens)
 
 
-def _part_tokens(part: Part) -> int:
+def _part_tokens(part: Part, count: TextCounter) -> int:
     words: object = part.get("text")
     if part["type"] == "text" and isinstance(words, str) and ORIGIN not in part:
-        return estimate_tokens(words)  # nearly every part
+        return count(words)  # nearly every part
     if is_thinking(part):
-        return max(estimate_tokens(thinking_text(part)), _hidden_tokens(part))
+        return max(count(thinking_text(part)), _hidden_tokens(part, count))
     if is_ui_only(part):
         return 0
     raw = raw_of(part)
     if raw is not None:
-        return _raw_tokens(raw)
+        return _raw_tokens(raw, count)
     if is_media(part):
-        return _media_tokens(part)
+        return _media_tokens(part, count)
     called, answered = tool_input(part), tool_output(part)
     if called is not None or answered is not None:
-        return _value_tokens(called) + _value_tokens(answered)
+        return _value_tokens(called, count) + _value_tokens(answered, count)
     words = part.get(part["type"]) if part["type"] in ("text", "refusal", "hint") else None
     if isinstance(words, str):
-        return estimate_tokens(words)
-    return _raw_tokens(part) if _goes_back_whole(part["type"]) else 0
+        return count(words)
+    return _raw_tokens(part, count) if _goes_back_whole(part["type"]) else 0
 
 
 def _goes_back_whole(kind: str) -> bool:
@@ -99,30 +107,30 @@ def _goes_back_whole(kind: str) -> bool:
     return kind in ("search_result", "server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
-def _hidden_tokens(part: Part) -> int:
+def _hidden_tokens(part: Part, count: TextCounter) -> int:
     """Count reasoning that is encrypted for its maker, and goes back to it."""
     raw = raw_of(part)
     hidden = part.get("data") if raw is None else raw.get("encrypted_content")
-    return estimate_tokens(hidden) if isinstance(hidden, str) else 0
+    return count(hidden) if isinstance(hidden, str) else 0
 
 
-def _media_tokens(part: Part) -> int:
+def _media_tokens(part: Part, count: TextCounter) -> int:
     source: object = part.get("source")
     if isinstance(source, dict) and cast(Part, source).get("type") in ("text", "content"):
-        return _raw_tokens(cast(object, source))
+        return _raw_tokens(cast(object, source), count)
     return MEDIA_TOKENS
 
 
-def _raw_tokens(value: object) -> int:
+def _raw_tokens(value: object, count: TextCounter) -> int:
     """Count an item that goes back to its provider whole; a file in it costs what a file costs, not its base64."""
     if isinstance(value, str):
-        return MEDIA_TOKENS if value.startswith("data:") and ";base64," in value[:100] else estimate_tokens(value)
+        return MEDIA_TOKENS if value.startswith("data:") and ";base64," in value[:100] else count(value)
     if isinstance(value, dict):
-        return sum(map(_raw_tokens, cast(dict[str, object], value).values()))
-    return sum(map(_raw_tokens, cast(list[object], value))) if isinstance(value, list) else 0
+        value = list(cast(dict[str, object], value).values())
+    return sum(_raw_tokens(one, count) for one in cast(list[object], value)) if isinstance(value, list) else 0
 
 
-def _value_tokens(value: object) -> int:
+def _value_tokens(value: object, count: TextCounter) -> int:
     if value is None:
         return 0
     if isinstance(value, list):
@@ -130,5 +138,5 @@ def _value_tokens(value: object) -> int:
         items = cast(list[object], value)
         rest = [item for item in items if not is_media(item)]
         if len(rest) < len(items):
-            return MEDIA_TOKENS * (len(items) - len(rest)) + _value_tokens(rest)
-    return estimate_tokens(value if isinstance(value, str) else encode_text(cast(object, value)))
+            return MEDIA_TOKENS * (len(items) - len(rest)) + _value_tokens(rest, count)
+    return count(value if isinstance(value, str) else encode_text(cast(object, value)))
