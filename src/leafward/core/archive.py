@@ -123,7 +123,9 @@ class Archive:
         Raises:
             ValueError: it is something else, or its parts do not fit together.
         """
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("this is not an exported session: give the dict, which json.loads() makes of its text")
+        if data.get("format") != FORMAT:
             raise ValueError(f"this is not an exported session: its format is not {FORMAT!r}")
         if data.get("version") != VERSION:
             raise ValueError(

@@ -57,7 +57,8 @@ class MessageNotFound(NotFound):
 
     def __init__(self, message_id: object) -> None:
         self.message_id = message_id
-        super().__init__(f"no message {message_id!r} in this session")
+        hint = "" if isinstance(message_id, str) else ": an id is text, such as message.id"
+        super().__init__(f"no message {message_id!r} in this session{hint}")
 
 
 class BlockNotFound(NotFound):

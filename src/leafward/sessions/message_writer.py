@@ -74,6 +74,8 @@ class MessageWriter:
 
     async def update(self, given: MessageLike) -> Message:
         """Replace the message of that id."""
+        if isinstance(given, Mapping) and "id" not in given:
+            raise ValueError('the message has no id, by which to find the one it replaces: give the dict an "id"')
         updated = await self._messages.update(self._scope, self.draft(given))
         await self._hide_unloaded([updated])
         return updated

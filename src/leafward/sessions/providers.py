@@ -375,8 +375,10 @@ def find_methods(provider: object, what: str) -> dict[str, Callable[..., Any]]:
     """Return the methods of a provider by name; a plain text and a mapping of callables are providers too.
 
     Raises:
-        ConfigurationError: it is no provider; the text says what it lacks.
+        ConfigurationError: it is not a provider; the text says what it lacks.
     """
+    if isinstance(provider, type):
+        raise ConfigurationError(f"{what} is a class: give an object of it, {provider.__name__}(...)")
     if isinstance(provider, str):
         provider = StaticContext(provider)
     if isinstance(provider, Mapping):
