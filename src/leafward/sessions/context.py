@@ -39,12 +39,12 @@ LOAD = Ability("load", '"{}" is not a skill block', "Skill blocks: {}")
 SEARCH = Ability("search", '"{}" is not searchable', "Searchable blocks: {}")
 LIST = Ability(
     "list_entries",
-    '"{}" is one text without entries, or its provider has no list_entries()',
+    'the entries of "{}" cannot be listed: it is one text without entries, or its provider has no list_entries()',
     "Blocks that can be listed: {}",
 )
 DELETE = Ability(
     "delete_entry",
-    '"{}" is one text without entries, or its provider has no delete_entry(key)',
+    'the entries of "{}" cannot be deleted: it is one text without entries, or its provider has no delete_entry(key)',
     "Blocks whose entries can be deleted: {}",
 )
 
