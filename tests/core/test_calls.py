@@ -8,7 +8,7 @@ import pytest
 
 from leafward import Message, Session, assistant, open_store, tool_result, user
 from leafward.core.calls import Call, missing_calls, pair
-from leafward.core.cutting import Cuts
+from leafward.core.cuts import Cuts
 from leafward.core.message import Message as Stored
 from leafward.core.notices import with_notices
 from leafward.core.parts import search_text

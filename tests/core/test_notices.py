@@ -7,7 +7,7 @@ import pytest
 from leafward import Message, assistant, tool_result, user
 from leafward.core import count_tokens
 from leafward.core.notices import saved_tokens, shortening, shown_tokens, with_notices
-from leafward.core.shortening import shorten_results
+from leafward.core.shortened_results import shorten_results
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 99}}
 

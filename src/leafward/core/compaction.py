@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from leafward.core.calls import Pairs, pair
-from leafward.core.cutting import Cuts
+from leafward.core.cuts import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed

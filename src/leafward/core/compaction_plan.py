@@ -9,13 +9,13 @@ from itertools import accumulate, pairwise
 
 from leafward.core.calls import Pairs, answered_id
 from leafward.core.compaction import CompactionContext
-from leafward.core.cutting import Cuts
+from leafward.core.cuts import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import is_summary_id
 from leafward.core.parts import parts_of
-from leafward.core.shortening import shorten_results
+from leafward.core.shortened_results import shorten_results
 from leafward.core.summary_prompt import SummaryPrompts
 from leafward.core.tokens import MESSAGE_OVERHEAD, TokenCounter, checked_count, estimate_tokens
 

@@ -10,7 +10,7 @@ from leafward.core.errors import ConfigurationError, StateDecodeError
 from leafward.core.json import decode
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.core.state_values import Written, read_items, read_value, write_items, write_state, write_value
-from leafward.sessions.calling import Turns, call
+from leafward.sessions.user_functions import Turns, call
 from leafward.stores.contracts import Store
 from leafward.stores.leases import Slot
 from leafward.stores.states.contracts import AgentStateStore

@@ -22,7 +22,7 @@ from leafward.core.tree import Outline, TreeNode
 from leafward.portal.iterator import BlockingIterator as BlockingIterator
 from leafward.sessions.changes import Change
 from leafward.sessions.compaction_state import CompactionRecord
-from leafward.sessions.foreign import SessionProvider
+from leafward.sessions.custom_storage import SessionProvider
 from leafward.sessions.message_writer import MessageLike
 from leafward.sessions.providers import PromptProviderLike, ProviderLike
 from leafward.sessions.recent import RecentHistory

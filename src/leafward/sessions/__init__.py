@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from leafward.core.tokens import estimate_tokens as estimate_tokens
     from leafward.sessions.changes import Change as Change
     from leafward.sessions.compaction_state import CompactionRecord as CompactionRecord
+    from leafward.sessions.custom_storage import SessionProvider as SessionProvider
     from leafward.sessions.default_compaction import create_compact_function as create_compact_function
-    from leafward.sessions.foreign import SessionProvider as SessionProvider
     from leafward.sessions.manager import SessionManager as SessionManager
     from leafward.sessions.providers import ContextProvider as ContextProvider
     from leafward.sessions.providers import SearchProvider as SearchProvider
@@ -54,7 +54,7 @@ _HOMES = {
     "leafward.sessions.changes": ("Change",),
     "leafward.sessions.compaction_state": ("CompactionRecord",),
     "leafward.sessions.default_compaction": ("create_compact_function",),
-    "leafward.sessions.foreign": ("SessionProvider",),
+    "leafward.sessions.custom_storage": ("SessionProvider",),
     "leafward.sessions.manager": ("SessionManager",),
     "leafward.sessions.providers": (
         "ContextProvider",

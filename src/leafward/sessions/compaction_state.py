@@ -12,7 +12,7 @@ from datetime import datetime
 
 from leafward.core.ids import Scope
 from leafward.core.overlays import Compaction
-from leafward.sessions.calling import Turns
+from leafward.sessions.user_functions import Turns
 
 LONGEST_WAIT = 64
 """Appends after which an automatic compaction is tried again, however often it failed."""

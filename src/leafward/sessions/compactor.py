@@ -29,10 +29,10 @@ from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, summary_message
 from leafward.core.times import from_micros, now_micros
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import call
 from leafward.sessions.compaction_state import ANOTHER, BACKING_OFF, CompactionRecord, CompactionState, state_of
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
+from leafward.sessions.user_functions import call
 from leafward.stores.background import background_of
 from leafward.stores.contracts import MessageStore, NewOverlay, Store, Unchanged, View, Weight
 

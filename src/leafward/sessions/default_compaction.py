@@ -12,7 +12,7 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.message import Dumpable, Message, as_message
 from leafward.core.summary_prompt import SummaryPrompts
 from leafward.core.tokens import TokenCounter, count_tokens
-from leafward.sessions.calling import call, is_async
+from leafward.sessions.user_functions import call, is_async
 
 Summarizer = Callable[[str], str | Awaitable[str | None] | None]
 """Answers a prompt with a summary."""

@@ -16,7 +16,6 @@ from leafward.core.message import Message, assistant, check_size
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.ranking import SearchResult
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import in_thread
 from leafward.sessions.conversation import known_id
 from leafward.sessions.message_writer import MessageLike
 from leafward.sessions.other_sessions import History, manager_tools
@@ -24,6 +23,7 @@ from leafward.sessions.providers import PromptProviderLike, StoredContextProvide
 from leafward.sessions.session import Session, draft_of, session_with
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.toolset import ToolSet
+from leafward.sessions.user_functions import in_thread
 from leafward.stores.contracts import SearchFilter, Store
 from leafward.stores.registry import ErasureReport, Origin, Page
 

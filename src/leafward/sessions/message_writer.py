@@ -12,7 +12,7 @@ from leafward.core.message import Dumpable, Message, as_message, check_size
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.sessions.setup import Setup
 from leafward.sessions.token_counts import SessionCounter
-from leafward.sessions.unloading import reclaim_unloaded
+from leafward.sessions.unloaded_skills import reclaim_unloaded
 from leafward.stores.contracts import Appended, MessageStore
 from leafward.stores.drafts import Draft
 

@@ -19,7 +19,7 @@ import msgspec
 from leafward.core.errors import ConfigurationError, ContextError, LeafwardError
 from leafward.core.ids import Scope, refusal
 from leafward.core.prompt import ContextEntry
-from leafward.sessions.calling import Turns, call
+from leafward.sessions.user_functions import Turns, call
 from leafward.stores.contracts import Store
 from leafward.stores.entries import BLOCK, Edit, EntryIndex, Shelf
 

@@ -10,10 +10,10 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.message import Message
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.conversation import Conversation, known_id, optional_id, shown_anywhere
 from leafward.sessions.session_parts import SessionParts
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
+from leafward.sessions.user_functions import TIMEOUT_S
 from leafward.stores.contracts import DEFAULT_TTL, MessageStore, Store
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leafward.core.overlays import Compaction
     from leafward.core.prompt import ContextBlock, ContextEntry
     from leafward.sessions.compaction_state import CompactionRecord
-    from leafward.sessions.foreign import SessionProvider
+    from leafward.sessions.custom_storage import SessionProvider
     from leafward.sessions.providers import PromptProviderLike, ProviderLike
     from leafward.sessions.session_lease import SessionLease
     from leafward.sessions.toolset import ToolSet
@@ -69,7 +69,7 @@ class Session(Conversation, Configurable):
         self._apply(context, cached_prompt, on_compaction, compact_after, token_counter, on_compaction_error)
 
     def _foreign(self, storage: object, session_id: str) -> MessageStore:
-        from leafward.sessions.foreign import ForeignMessages, check_session_provider
+        from leafward.sessions.custom_storage import ForeignMessages, check_session_provider
 
         provider = check_session_provider(storage)
         if session_id != "default":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.calling import TIMEOUT_S, is_async
+from leafward.sessions.user_functions import TIMEOUT_S, is_async
 
 if TYPE_CHECKING:
     from leafward.core.compaction import CompactFunction

@@ -11,11 +11,11 @@ from leafward.core.ids import Scope
 from leafward.core.json import encode_text
 from leafward.core.prompt import ContextBlock, render_prompt
 from leafward.core.tokens import estimate_tokens
-from leafward.sessions.calling import TIMEOUT_S
 from leafward.sessions.context import Blocks
 from leafward.sessions.providers import Place, Source, is_kept_in
 from leafward.sessions.setup import Setup
 from leafward.sessions.shown import Shown
+from leafward.sessions.user_functions import TIMEOUT_S
 from leafward.stores.contracts import Store
 from leafward.stores.entries import BLOCK, NAMES, EntryIndex, Prompt, Shelf
 

@@ -14,7 +14,7 @@ from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.json import DecodeError, decode
 from leafward.core.tool_output import output_text
 from leafward.core.transcript import shortened
-from leafward.sessions.calling import call
+from leafward.sessions.user_functions import call
 
 Execute = Callable[[dict[str, Any]], Awaitable[Any]]
 

@@ -21,7 +21,7 @@ from leafward.core.times import from_micros, parse_micros, to_micros
 from leafward.core.tokens import TokenCounter
 from leafward.core.tree import Outline
 from leafward.core.untrusted import read
-from leafward.sessions.calling import Turns, call
+from leafward.sessions.user_functions import Turns, call
 from leafward.stores.contracts import (
     Appended,
     Changes,
