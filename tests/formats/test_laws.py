@@ -245,7 +245,30 @@ def test_a_result_that_is_not_final_gives_way_to_the_one_that_is(name: str) -> N
 
     assert len([seen for seen in seen_in(name, payload) if seen.kind == "result"]) == 1
     words = json.dumps(payload)
-    assert words.index("done") < words.index("waiting")
+    assert "done" in words
+    assert "waiting" not in words
+    assert [message["role"] for message in WRITERS["openai_chat"](messages)] == ["user", "assistant", "tool"]
+
+
+@every_model
+def test_the_latest_of_several_results_that_are_not_final_is_sent(name: str) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "slow", "input": {}}
+    running = [tool_result("c1", f"{share} percent", "slow", state="running") for share in (10, 90)]
+
+    words = json.dumps(WRITERS[name]([user("hi"), assistant([call]), *running]))
+
+    assert "90 percent" in words
+    assert "10 percent" not in words
+
+
+@every_model
+def test_another_result_of_a_call_that_is_there_is_called_that(name: str) -> None:
+    call = {"type": "tool_use", "id": "x1", "name": "look", "input": {}}
+
+    words = json.dumps(WRITERS[name]([user("x"), assistant([call]), tool_result("x1", "one"), tool_result("x1", "two")]))
+
+    assert "[Another result of look (x1)]\\ntwo" in words
+    assert "not part of this conversation" not in words
 
 
 @every_model

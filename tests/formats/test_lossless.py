@@ -85,6 +85,11 @@ REPEATED: dict[str, list[tuple[str, Part]]] = {
     "a result twice": [("assistant", OPEN), ("tool", RESULT), ("tool", {**RESULT, "mark": "of the second"})],
     "a result of another name": [("assistant", OPEN), ("tool", {**RESULT, "name": "another"})],
     "a result that is not final": [("assistant", OPEN), ("tool", {**RESULT, "state": "running", "mark": "of it"})],
+    "a result that is not final, then one that is": [
+        ("assistant", OPEN),
+        ("tool", {**RESULT, "output": [{"type": "text", "text": "wait"}], "state": "running"}),
+        ("tool", {**RESULT, "mark": "of the last"}),
+    ],
     "a result in an unknown state": [("assistant", OPEN), ("tool", {**RESULT, "state": "odd"})],
 }
 """Conversations in which a call or its result is stored more than once, or in an odd way."""

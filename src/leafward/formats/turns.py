@@ -104,7 +104,7 @@ def _turns_of(
     for item in items:
         if isinstance(item, Result):
             if item in orphans:
-                builder.say("user", orphan_parts(item))
+                builder.say("user", orphan_parts(item, calls.get(item)))
             else:
                 builder.answered(calls[item], item)
         elif isinstance(item, Call):
