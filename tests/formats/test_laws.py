@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leafward import Message, assistant, tool_result, user
+from leafward.core.overlays import summary_message
 from tests.formats.conversations import READERS, WRITERS, Conversation, Seen, conversations, seen_in
 from tests.formats.payloads import BROKEN_ARGUMENTS
 
@@ -277,6 +278,25 @@ def test_a_result_told_twice_is_sent_once(name: str) -> None:
     payload = WRITERS[name]([user("x"), assistant([call]), *[tool_result("c1", "eighteen", "slow") for _ in range(2)]])
 
     assert json.dumps(payload).count("eighteen") == 1
+
+
+@every_model
+def test_a_summary_at_the_end_is_followed_by_a_user(name: str) -> None:
+    messages = [user("hi"), summary_message("s1", "They asked for the weather.", 0)]
+
+    payload = WRITERS[name](messages)
+
+    said = payload["messages"] if isinstance(payload, dict) else payload
+    assert said[-1]["role"] == "user"
+    assert "[The newest message is part of the summary above.]" in json.dumps(said[-1])
+    assert "The newest message" not in json.dumps(WRITERS[name]([*messages, user("and now?")]))
+
+
+@every_screen
+def test_a_summary_at_the_end_stays_the_last_on_a_screen(name: str) -> None:
+    payload = WRITERS[name]([user("hi"), summary_message("s1", "They asked for the weather.", 0)])
+
+    assert [message["role"].lower() for message in payload] == ["user", "assistant"]
 
 
 @every_screen
