@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, cast
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import check_id, new_id
 from leafward.core.json import Plain, encode
-from leafward.core.parts import Part
+from leafward.core.parts import RESULT_STATES, Part
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
 
 MENDED_MARK = "leafward_surrogates_replaced"
@@ -249,8 +249,10 @@ class Message:
         or `running` for an output that is not final.
 
         Raises:
-            ValueError: JSON cannot hold the output.
+            ValueError: JSON cannot hold the output, or `state` is another word.
         """
+        if state not in RESULT_STATES:
+            raise ValueError(f"a result's state is one of {', '.join(RESULT_STATES)}, not {state!r}")
         # Loaded when it is first needed, as is what reads the messages of others: importing leafward stays fast.
         from leafward.core.tool_output import output_blocks
 
