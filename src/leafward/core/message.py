@@ -298,8 +298,8 @@ def _dumped(value: Dumpable) -> dict[str, Any]:
 
 
 def _is_openai(data: Mapping[str, Any]) -> bool:
-    """Tell an OpenAI chat message whose calls or results stand in keys that only OpenAI has."""
-    if "parts" in data or (_ONLY_OPENAI.isdisjoint(data) and data.get("role") != "function"):
+    """Tell an OpenAI chat message whose calls or results stand in keys that only OpenAI has, or should."""
+    if "parts" in data or (_ONLY_OPENAI.isdisjoint(data) and data.get("role") not in ("tool", "function")):
         return False
     return _NOT_OPENAI.isdisjoint(_kinds(data.get("content")))
 
