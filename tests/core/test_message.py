@@ -249,7 +249,9 @@ def test_foreign_objects_are_taken_as_messages() -> None:
     assert as_message({"id": "d", "role": "user", "content": "x"}).id == "d"
     message = user("x")
     assert as_message(message) is message
-    with pytest.raises(ValueError, match="model_dump"):
+    with pytest.raises(ValueError, match=r"model_dump.*not int$"):
+        as_message(7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r'model_dump.*not str: user\("hello"\)'):
         as_message("text")  # type: ignore[arg-type]
 
 

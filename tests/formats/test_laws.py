@@ -23,6 +23,13 @@ every_model = pytest.mark.parametrize("name", MODELS)
 every_screen = pytest.mark.parametrize("name", SCREENS)
 
 
+class Reply:
+    """An object of an SDK."""
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"role": "assistant", "content": "x"}
+
+
 def missing(name: str, made: Conversation, payload: str) -> list[str]:
     """Return the words that a payload lacks; models are not sent what is for screens."""
     apart = () if name in SCREENS else (*made.screen_words, *made.own_words)
@@ -140,6 +147,19 @@ def test_a_wrong_message_is_named_by_its_place(name: str) -> None:
 def test_what_is_no_payload_is_refused(name: str, wrong: Any) -> None:
     with pytest.raises(ValueError, match="must be a list, not"):
         READERS[name](wrong)
+
+
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"openai_responses"}))
+@pytest.mark.parametrize("message", [{"role": "user", "content": "x", "parts": []}, Reply()], ids=["dict", "object"])
+def test_one_message_is_refused_with_the_advice_to_put_it_in_a_list(name: str, message: Any) -> None:
+    with pytest.raises(ValueError, match=r"put (it|one message) in a list"):
+        READERS[name](message)
+
+
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"openai_responses", "anthropic"}))
+def test_an_object_around_a_list_of_messages_is_refused_with_where_the_list_is(name: str) -> None:
+    with pytest.raises(ValueError, match='give the list in its "messages"'):
+        READERS[name]({"id": "chat", "messages": []})
 
 
 @every_format
@@ -266,7 +286,9 @@ def test_the_latest_of_several_results_that_are_not_final_is_sent(name: str) -> 
 def test_another_result_of_a_call_that_is_there_is_called_that(name: str) -> None:
     call = {"type": "tool_use", "id": "x1", "name": "look", "input": {}}
 
-    words = json.dumps(WRITERS[name]([user("x"), assistant([call]), tool_result("x1", "one"), tool_result("x1", "two")]))
+    results = [tool_result("x1", output) for output in ("one", "two")]
+
+    words = json.dumps(WRITERS[name]([user("x"), assistant([call]), *results]))
 
     assert "[Another result of look (x1)]\\ntwo" in words
     assert "not part of this conversation" not in words

@@ -178,4 +178,9 @@ def test_a_wrong_msg_is_refused_with_its_place(payload: Any, complaint: str) -> 
 
 def test_a_ui_message_without_parts_is_refused_with_its_place() -> None:
     with pytest.raises(ValueError, match=r"messages\[1\]\.parts must be a list, not null"):
-        from_ui_messages([{"id": "a", "role": "user", "parts": []}, {"id": "b", "role": "user", "content": "x"}])
+        from_ui_messages([{"id": "a", "role": "user", "parts": []}, {"id": "b", "role": "user"}])
+
+
+def test_a_message_of_ai_sdk_4_is_refused_with_what_reads_it() -> None:
+    with pytest.raises(ValueError, match=r"messages\[0\] .*not a UIMessage of AI SDK 5: from_openai_chat reads it"):
+        from_ui_messages([{"id": "b", "role": "user", "content": "x"}])

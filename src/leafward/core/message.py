@@ -280,7 +280,10 @@ def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
         return Message.from_dict(value)
     if callable(getattr(value, "model_dump", None)):
         return Message.from_dict(_dumped(value))
-    raise ValueError(f"a message, its dict, or an object with model_dump() is needed, not {type(value).__name__}")
+    remedy = ': user("hello") makes a message of a text' if isinstance(value, str) else ""
+    raise ValueError(
+        f"a message, its dict, or an object with model_dump() is needed, not {type(value).__name__}{remedy}"
+    )
 
 
 def _dumped(value: Dumpable) -> dict[str, Any]:
@@ -327,6 +330,10 @@ def _check_shape(data: Mapping[str, Any]) -> None:
     kinds = _kinds(data.get("content"))
     if "choices" in data:
         hint = "this is a whole chat completion: store completion.choices[0].message"
+    elif isinstance(data.get("message"), Mapping) and "role" not in data:
+        hint = 'this is a choice of a chat completion: store its "message"'
+    elif _are_ui_messages(data.get("messages")):
+        hint = 'this is a list of messages: read it with leafward.formats.from_ui_messages(body["messages"])'
     elif "messages" in data:
         hint = "this is a list of messages: read it with leafward.formats.from_anthropic or from_openai_chat"
     elif data.get("object") == "response":
@@ -341,6 +348,11 @@ def _check_shape(data: Mapping[str, Any]) -> None:
     else:
         return
     raise ValueError(hint)
+
+
+def _are_ui_messages(messages: object) -> bool:
+    items = cast(list[object], messages) if isinstance(messages, list) else []
+    return bool(items) and all(isinstance(item, dict) and "parts" in item for item in items)
 
 
 def _kinds(content: object) -> set[object]:

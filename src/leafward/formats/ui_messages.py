@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from leafward.core.calls import Call, Pairs, Result, pair
 from leafward.core.json import try_parse
-from leafward.core.json_fields import object_list, string, typed_blocks
+from leafward.core.json_fields import message_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, is_ui_tool, keys_beside_parts, plain_block_text, thinking_text
 from leafward.core.provider_extras import ORIGIN, rest_if_any
@@ -259,11 +259,15 @@ def from_ui_messages(payload: Sequence[Any]) -> list[Message]:
     Raises:
         ValueError: the payload is not such a list; the text names the place.
     """
-    return [_read(item, f"messages[{index}]") for index, item in enumerate(object_list(payload, "messages"))]
+    return [_read(item, f"messages[{index}]") for index, item in enumerate(message_list(payload))]
 
 
 def _read(item: dict[str, Any], where: str) -> Message:
     role = string(item, "role", where)
+    if "content" in item and "parts" not in item:
+        raise ValueError(
+            f'{where} has "content" and no "parts", so it is not a UIMessage of AI SDK 5: from_openai_chat reads it'
+        )
     parts = [_restored(part) for part in typed_blocks(item.get("parts"), f"{where}.parts")]
     own = {key: value for key, value in item.items() if key != ROLE}
     try:
