@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-from leafward.core.calls import Call, Pairs, Result, pair
+from leafward.core.calls import Call, Result, pair
 from leafward.core.json import try_parse
 from leafward.core.json_fields import message_list, string, typed_blocks
 from leafward.core.message import Message
@@ -26,6 +25,7 @@ from leafward.core.times import to_wire
 from leafward.formats.media import read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import role_of
+from leafward.formats.ui_folding import Fold, Folding, Unfolding, read_fold
 from leafward.formats.wording import output_as_text
 
 NAME = "ui"
@@ -61,7 +61,7 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
     """
     found = checked_messages(messages)
     pairs = pair(found)
-    folding = _Folding(found, pairs)
+    folding = Folding(found, pairs)
     apart = [result for call, result in pairs.belonging() if result not in pairs.orphans and result.call is not call]
     folded = {item.row for item in (*apart, *pairs.repeated_calls)}
     payload: list[dict[str, Any]] = []
@@ -77,32 +77,6 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
         if parts or row not in folded:
             payload.append(_envelope(message, parts))
     return payload
-
-
-class _Folding:
-    """Keeps what is shown in the part of another call, and where it stood."""
-
-    def __init__(self, messages: Sequence[Message], pairs: Pairs) -> None:
-        self._messages = messages
-        self._indexes = {id(part): index for message in messages for index, part in enumerate(message.parts)}
-        self._repeats: dict[Call, list[Call | Result]] = {}
-        shown = {id(result.part) for result in (*pairs.answers.values(), *pairs.orphans)}
-        for item, call in (*pairs.repeated_calls.items(), *pairs.repeats.items()):
-            if id(item.part) not in shown:
-                shown.add(id(item.part))
-                self._repeats.setdefault(call, []).append(item)
-
-    def repeats(self, call: Call) -> list[Part]:
-        """Return the parts that say a call, or its result, once more."""
-        return [{"part": item.part, **self.place(item, call)} for item in self._repeats.get(call, [])]
-
-    def place(self, item: Call | Result, call: Call) -> dict[str, Any]:
-        """Return where a part stood: its index, and its message unless that is the message of the call."""
-        place: dict[str, Any] = {"index": self._indexes.get(id(item.part), 0)}
-        if item.message is not call.message:
-            place["message"] = {key: value for key, value in item.message.to_dict().items() if key != "parts"}
-            place["after"] = self._messages[item.row - 1].id if item.row else None
-        return place
 
 
 def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
@@ -181,7 +155,7 @@ def _replaced(value: Any, place: Sequence[Any], new: object) -> Any:
     return copied
 
 
-def _tool_part(call: Call, result: Result | None, folding: _Folding) -> Part:
+def _tool_part(call: Call, result: Result | None, folding: Folding) -> Part:
     """Return a call with its result; beside it, under `leafward`, the parts it was made of and where they stood."""
     made = call.part if is_ui_tool(call.part) else _pending_part(call)
     kept: dict[str, Any] = {}
@@ -270,7 +244,7 @@ def from_ui_messages(payload: Sequence[Any]) -> list[Message]:
     items = message_list(payload)
     places = [f"messages[{index}]" for index in range(len(items))]
     parts: list[list[Part]] = []
-    found = _Unfolding({item["id"]: row for row, item in enumerate(items) if isinstance(item.get("id"), str)})
+    found = Unfolding({item["id"]: row for row, item in enumerate(items) if isinstance(item.get("id"), str)})
     for row, (item, where) in enumerate(zip(items, places, strict=True)):
         shown = [_restored(part) for part in _shown_parts(item, where)]
         parts.append([call for call, _ in shown])
@@ -286,66 +260,6 @@ def _shown_parts(item: dict[str, Any], where: str) -> list[Part]:
             f'{where} has "content" and no "parts", so it is not a UIMessage of AI SDK 5: from_openai_chat reads it'
         )
     return typed_blocks(item.get("parts"), f"{where}.parts")
-
-
-@dataclass(frozen=True, slots=True)
-class _Fold:
-    """A part that was folded into another."""
-
-    part: Part
-    index: int
-    message: dict[str, Any] | None
-    """Its message without the parts, `None` for the one that holds the call."""
-    after: str | None
-    """The id of the message before that one."""
-
-
-class _Unfolding:
-    """Puts parts that were folded back where they stood."""
-
-    def __init__(self, rows: Mapping[str, int]) -> None:
-        self._rows = rows
-        self._inside: dict[int, list[_Fold]] = {}
-        self._apart: dict[str, tuple[int, list[_Fold]]] = {}
-
-    def add(self, row: int, fold: _Fold) -> None:
-        """Take a part that was folded into one of the message in `row`."""
-        message_id = None if fold.message is None else fold.message["id"]
-        target = row if message_id is None else self._rows.get(message_id)
-        if target is not None:
-            self._inside.setdefault(target, []).append(fold)
-        elif message_id is not None:
-            self._apart.setdefault(message_id, (row, []))[1].append(fold)
-
-    def whole(self, row: int, parts: list[Part]) -> list[Part]:
-        """Return the parts of the message in `row`, with those that were folded."""
-        return _inserted(parts, self._inside.get(row, []))
-
-    def in_order(self, read: Sequence[Message], places: Sequence[str]) -> list[Message]:
-        """Return the messages with those that only held parts that were folded, each after the one it followed."""
-        known = {message.id for message in read} | self._apart.keys()
-        following: dict[str | None, list[Message]] = {}
-        for row, folds in self._apart.values():
-            try:
-                message = Message.from_dict({**(folds[0].message or {}), "parts": _inserted([], folds)})
-            except ValueError as error:
-                refuse(places[row], error)
-            after = folds[0].after
-            following.setdefault(after if after is None or after in known else read[row].id, []).append(message)
-        found: list[Message] = []
-        waiting = [*reversed(read), *reversed(following.pop(None, []))]
-        while waiting:
-            found.append(waiting.pop())
-            waiting += reversed(following.pop(found[-1].id, []))
-        # Two that each claim to follow the other are lost to no reader.
-        return found + [message for left in following.values() for message in left]
-
-
-def _inserted(parts: list[Part], folds: Iterable[_Fold]) -> list[Part]:
-    whole = list(parts)
-    for fold in sorted(folds, key=lambda fold: fold.index):
-        whole.insert(fold.index, fold.part)
-    return whole
 
 
 def _read(item: dict[str, Any], parts: list[Part], where: str) -> Message:
@@ -365,7 +279,7 @@ def _read(item: dict[str, Any], parts: list[Part], where: str) -> Message:
     return Message.from_dict({**message.to_dict(), ORIGIN: {"name": NAME, "rest": kept}})
 
 
-def _restored(part: Part) -> tuple[Part, list[_Fold]]:
+def _restored(part: Part) -> tuple[Part, list[Fold]]:
     """Return the part that one of the screen was made of, and those that were folded into it."""
     kept = _leafward(part, CALL_METADATA)
     if _is_part(kept.get("orphan")):
@@ -376,7 +290,7 @@ def _restored(part: Part) -> tuple[Part, list[_Fold]]:
     return _unfolded_call(part, kept) or (_unfolded(part) or part, [])
 
 
-def _unfolded_call(part: Part, kept: dict[str, Any]) -> tuple[Part, list[_Fold]] | None:
+def _unfolded_call(part: Part, kept: dict[str, Any]) -> tuple[Part, list[Fold]] | None:
     """Return a call and what was folded into it; nothing for a part that the page made, or has changed since."""
     call = _with_shown(kept.get("call"), part.get("input"))
     if call is None or not is_ui_tool(part):
@@ -386,9 +300,9 @@ def _unfolded_call(part: Part, kept: dict[str, Any]) -> tuple[Part, list[_Fold]]
         return None
     again: object = kept.get("repeats", [])
     records = cast(list[object], again) if isinstance(again, list) else [None]
-    folds = [_fold(record, _with_shown(record, None)) for record in records]
+    folds = [read_fold(record, _with_shown(record, None)) for record in records]
     if result is not None:
-        folds.append(_fold(kept, result))
+        folds.append(read_fold(kept, result))
     whole = [fold for fold in folds if fold is not None]
     return (call, whole) if len(whole) == len(folds) else None
 
@@ -411,18 +325,6 @@ def _with_shown(record: object, shown: object) -> Part | None:
         except (AttributeError, LookupError, TypeError):
             return None
     return cast(Part, part) if _is_part(part) else None
-
-
-def _fold(record: object, part: Part | None) -> _Fold | None:
-    kept = cast(Part, record) if isinstance(record, dict) else {}
-    index, message, after = kept.get("index"), kept.get("message"), kept.get("after")
-    if part is None or not isinstance(index, int) or not (after is None or isinstance(after, str)):
-        return None
-    if message is None:
-        return _Fold(part, index, None, None)
-    if not isinstance(message, dict) or not isinstance(cast(Part, message).get("id"), str):
-        return None
-    return _Fold(part, index, cast(Part, message), after)
 
 
 def _is_part(value: object) -> bool:
