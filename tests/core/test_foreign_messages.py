@@ -82,11 +82,26 @@ def test_a_message_that_keeps_openais_keys_is_read_as_calls_and_not_rewritten() 
         ({"role": "user", "text": "hi"}, "leafward.formats"),
         ({"role": "model", "parts": [{"text": "hi"}]}, "leafward.formats"),
         ({"role": "assistant", "tool_calls": [{"id": "c"}]}, "not an OpenAI chat message"),
+        ({"index": 0, "message": {"role": "assistant", "content": "x"}}, 'store its "message"'),
+        ({"id": "chat", "messages": [{"role": "user", "parts": []}]}, r'from_ui_messages\(body\["messages"\]\)'),
+        ({"role": "tool", "tool_call_id": "c", "content": {"deg": 18}}, r"content is text .* tool_result\("),
+        ({"role": "tool", "tool_call_id": "c", "content": 18}, r"tool_result\(call_id, value"),
+        ({"role": "tool", "content": "x"}, "not an OpenAI chat message: tool_call_id is missing"),
+        ({"role": "tool", "content": [{"type": "text", "text": "x"}]}, "tool_call_id is missing"),
+        ({"role": "tool", "content": None}, "tool_call_id is missing"),
     ],
 )
 def test_a_dict_of_another_shape_is_refused_with_what_reads_it(wrong: dict[str, Any], advice: str) -> None:
     with pytest.raises(ValueError, match=advice):
         Message.from_dict(wrong)
+
+
+def test_a_message_of_the_role_tool_that_is_not_openais_is_read() -> None:
+    result = {"type": "tool_result", "id": "c1", "name": None, "output": [], "state": "success"}
+    mine = Message("tool", "a note")
+
+    assert Message.from_dict(mine.to_dict()) == mine
+    assert Message.from_dict({"role": "tool", "content": [result]}).parts == [result]
 
 
 def test_changing_what_to_dict_returned_changes_no_message() -> None:

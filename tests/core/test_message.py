@@ -188,6 +188,18 @@ def test_a_tool_result_is_agentscopes_part() -> None:
     assert tool_result("c", "boom", state="error", id="m").id == "m"
 
 
+@pytest.mark.parametrize("state", ["failed", "SUCCESS", "", None])
+def test_a_result_in_an_unknown_state_is_refused_with_the_known_ones(state: Any) -> None:
+    with pytest.raises(ValueError, match="one of success, error, denied, interrupted, running, not"):
+        tool_result("c1", "x", state=state)
+
+
+def test_a_stored_result_in_an_unknown_state_is_read() -> None:
+    part = {"type": "tool_result", "id": "c1", "name": None, "output": [], "state": "failed"}
+
+    assert Message.from_dict({"role": "tool", "parts": [part]}).parts == [part]
+
+
 def test_an_agentscope_message_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Shanghai")
     time.tzset()
@@ -237,7 +249,9 @@ def test_foreign_objects_are_taken_as_messages() -> None:
     assert as_message({"id": "d", "role": "user", "content": "x"}).id == "d"
     message = user("x")
     assert as_message(message) is message
-    with pytest.raises(ValueError, match="model_dump"):
+    with pytest.raises(ValueError, match=r"model_dump.*not int$"):
+        as_message(7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r'model_dump.*not str: user\("hello"\)'):
         as_message("text")  # type: ignore[arg-type]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leafward import Message, assistant, tool_result, user
+from leafward.core.overlays import summary_message
 from tests.formats.conversations import READERS, WRITERS, Conversation, Seen, conversations, seen_in
 from tests.formats.payloads import BROKEN_ARGUMENTS
 
@@ -20,6 +21,13 @@ MODELS = ("anthropic", "openai_chat", "openai_responses")
 SCREENS = ("agentscope", "ui_messages")
 every_model = pytest.mark.parametrize("name", MODELS)
 every_screen = pytest.mark.parametrize("name", SCREENS)
+
+
+class Reply:
+    """An object of an SDK."""
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"role": "assistant", "content": "x"}
 
 
 def missing(name: str, made: Conversation, payload: str) -> list[str]:
@@ -141,6 +149,19 @@ def test_what_is_no_payload_is_refused(name: str, wrong: Any) -> None:
         READERS[name](wrong)
 
 
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"openai_responses"}))
+@pytest.mark.parametrize("message", [{"role": "user", "content": "x", "parts": []}, Reply()], ids=["dict", "object"])
+def test_one_message_is_refused_with_the_advice_to_put_it_in_a_list(name: str, message: Any) -> None:
+    with pytest.raises(ValueError, match=r"put (it|one message) in a list"):
+        READERS[name](message)
+
+
+@pytest.mark.parametrize("name", sorted(set(READERS) - {"openai_responses", "anthropic"}))
+def test_an_object_around_a_list_of_messages_is_refused_with_where_the_list_is(name: str) -> None:
+    with pytest.raises(ValueError, match='give the list in its "messages"'):
+        READERS[name]({"id": "chat", "messages": []})
+
+
 @every_format
 @pytest.mark.parametrize(
     "wrong", [[7], [None], [{}], [{"role": 7, "content": "x"}], [{"role": "user", "content": 7, "parts": 7}]]
@@ -245,7 +266,32 @@ def test_a_result_that_is_not_final_gives_way_to_the_one_that_is(name: str) -> N
 
     assert len([seen for seen in seen_in(name, payload) if seen.kind == "result"]) == 1
     words = json.dumps(payload)
-    assert words.index("done") < words.index("waiting")
+    assert "done" in words
+    assert "waiting" not in words
+    assert [message["role"] for message in WRITERS["openai_chat"](messages)] == ["user", "assistant", "tool"]
+
+
+@every_model
+def test_the_latest_of_several_results_that_are_not_final_is_sent(name: str) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "slow", "input": {}}
+    running = [tool_result("c1", f"{share} percent", "slow", state="running") for share in (10, 90)]
+
+    words = json.dumps(WRITERS[name]([user("hi"), assistant([call]), *running]))
+
+    assert "90 percent" in words
+    assert "10 percent" not in words
+
+
+@every_model
+def test_another_result_of_a_call_that_is_there_is_called_that(name: str) -> None:
+    call = {"type": "tool_use", "id": "x1", "name": "look", "input": {}}
+
+    results = [tool_result("x1", output) for output in ("one", "two")]
+
+    words = json.dumps(WRITERS[name]([user("x"), assistant([call]), *results]))
+
+    assert "[Another result of look (x1)]\\ntwo" in words
+    assert "not part of this conversation" not in words
 
 
 @every_model
@@ -254,6 +300,25 @@ def test_a_result_told_twice_is_sent_once(name: str) -> None:
     payload = WRITERS[name]([user("x"), assistant([call]), *[tool_result("c1", "eighteen", "slow") for _ in range(2)]])
 
     assert json.dumps(payload).count("eighteen") == 1
+
+
+@every_model
+def test_a_summary_at_the_end_is_followed_by_a_user(name: str) -> None:
+    messages = [user("hi"), summary_message("s1", "They asked for the weather.", 0)]
+
+    payload = WRITERS[name](messages)
+
+    said = payload["messages"] if isinstance(payload, dict) else payload
+    assert said[-1]["role"] == "user"
+    assert "[The newest message is part of the summary above.]" in json.dumps(said[-1])
+    assert "The newest message" not in json.dumps(WRITERS[name]([*messages, user("and now?")]))
+
+
+@every_screen
+def test_a_summary_at_the_end_stays_the_last_on_a_screen(name: str) -> None:
+    payload = WRITERS[name]([user("hi"), summary_message("s1", "They asked for the weather.", 0)])
+
+    assert [message["role"].lower() for message in payload] == ["user", "assistant"]
 
 
 @every_screen
@@ -281,19 +346,11 @@ def test_agentscope_gives_back_the_same_messages(made: Conversation) -> None:
     assert READERS["agentscope"](WRITERS["agentscope"](made.messages)) == made.messages
 
 
-@every_model
 @given(made=conversations())
-def test_a_model_is_sent_the_same_after_a_visit_to_a_screen(name: str, made: Conversation) -> None:
-    """A result that is folded into its call comes directly after it, so here nothing follows the calls of a message."""
-    order = {"tool_use": 1, "tool_result": 2}
-    messages = [
-        Message(one.role, sorted(one.parts, key=lambda part: order.get(part["type"], int("toolCallId" in part))))
-        for one in made.messages
-    ]
+def test_a_screen_gives_back_the_same_messages(made: Conversation) -> None:
+    payload = json.loads(json.dumps(WRITERS["ui_messages"](made.messages)))
 
-    shown = READERS["ui_messages"](WRITERS["ui_messages"](messages))
-
-    assert _meaning(WRITERS[name](shown)) == _meaning(WRITERS[name](messages))
+    assert READERS["ui_messages"](payload) == made.messages
 
 
 @every_model
@@ -395,30 +452,6 @@ def test_the_laws_see_a_call_without_a_result() -> None:
     ]
 
     assert [seen.kind for seen in seen_in("openai_chat", payload)] == ["call"]
-
-
-def _meaning(value: Any) -> Any:
-    """Return a payload without what a provider reads alike: spaces in arguments, a list of one text, parallel results.
-
-    Results of parallel calls are sorted by their ids.
-    """
-    if isinstance(value, dict):
-        return {key: json.loads(item) if key == "arguments" else _meaning(item) for key, item in value.items()}
-    if not isinstance(value, list):
-        return value
-    if len(value) == 1 and isinstance(value[0], dict) and value[0].keys() == {"type", "text"}:
-        return value[0]["text"]
-    found: list[Any] = []
-    for _, run in groupby(map(_meaning, value), key=lambda item: _answered(item) != ""):
-        found += sorted(run, key=_answered)
-    return found
-
-
-def _answered(item: Any) -> str:
-    if not isinstance(item, dict):
-        return ""
-    own = item.get("call_id", "") if item.get("type") == "function_call_output" else ""
-    return item.get("tool_call_id") or item.get("tool_use_id") or own
 
 
 def _spoil(value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leafward import Message, assistant, tool_result, user
+from leafward import Message, Session, assistant, open_store, tool_result, user
 from leafward.formats import from_agentscope, from_ui_messages, to_agentscope, to_openai_chat, to_ui_messages
 
 CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Paris"}}
@@ -40,7 +40,16 @@ def test_a_result_of_its_own_is_folded_into_its_call() -> None:
                 "input": {"city": "Paris"},
                 "output": "18C",
                 "callProviderMetadata": {
-                    "leafward": {"message": {"id": "t", "role": "tool", "createdAt": answer.to_dict()["createdAt"]}}
+                    "leafward": {
+                        "call": {"part": {**CALL, "input": None}, "place": ["input"]},
+                        "result": {
+                            "part": {**answer.parts[0], "output": [{"type": "text", "text": None}]},
+                            "place": ["output", 0, "text"],
+                        },
+                        "index": 0,
+                        "message": {"id": "t", "role": "tool", "createdAt": answer.to_dict()["createdAt"]},
+                        "after": "a",
+                    }
                 },
             }
         ],
@@ -68,7 +77,7 @@ def test_an_error_with_an_image_is_shown_in_words() -> None:
 
     assert part["state"] == "output-error"
     assert part["errorText"] == "It broke.\n[image image/png 300 bytes]"
-    assert part["callProviderMetadata"]["leafward"]["output"] == blocks
+    assert part["callProviderMetadata"]["leafward"]["result"]["part"]["output"] == blocks
 
 
 def test_what_a_tool_part_has_no_field_for_is_kept_beside_it() -> None:
@@ -78,11 +87,97 @@ def test_what_a_tool_part_has_no_field_for_is_kept_beside_it() -> None:
     [part] = to_ui_messages([assistant([call]), message])[0]["parts"]
 
     kept = part["callProviderMetadata"]["leafward"]
-    assert kept.pop("message")["id"] == message.id
-    assert kept == {
-        "call": {"content": '{"city":  "Paris"}', "metadata": {"k": 1}, "state": "allowed"},
-        "state": "interrupted",
-    }
+    assert kept["message"]["id"] == message.id
+    assert kept["call"]["part"] == {**call, "input": None}
+    assert kept["result"]["part"]["state"] == "interrupted"
+
+
+def asked_and_answered() -> list[Message]:
+    """Return a turn as an agent stores it: two calls, their results in one message, and what was made of them."""
+    calls = [{**CALL, "id": call_id, "content": '{"city":  "Paris"}'} for call_id in ("c1", "c2")]
+    results = [part for call_id in ("c2", "c1") for part in tool_result(call_id, f"of {call_id}").parts]
+    return [assistant(calls, id="a"), Message("tool", results, id="t"), assistant("18 degrees.", id="b")]
+
+
+async def test_a_history_that_went_through_a_screen_and_was_stored_again_is_unchanged() -> None:
+    async with open_store("memory://") as store:
+        session = Session(store, "chat")
+        await session.append_messages(asked_and_answered())
+        before = await session.get_history()
+
+        for message in from_ui_messages(to_ui_messages(before)):
+            await session.upsert_message(message)
+
+        assert await session.get_history() == before
+
+
+def test_a_part_that_the_page_settled_stays_one_part() -> None:
+    [message] = to_ui_messages([assistant([CALL], id="a")])
+    message["parts"][0] |= {"state": "output-available", "output": "clicked"}
+
+    [back] = from_ui_messages([message])
+
+    assert back.parts == message["parts"]
+    assert to_openai_chat([back])[1]["content"] == "clicked"
+
+
+def test_a_part_that_the_page_settled_while_its_tool_was_running_stays_one_part() -> None:
+    running = tool_result("c1", "half", state="running")
+    [message] = to_ui_messages([assistant([CALL], id="a"), running])
+    message["parts"][0] |= {"state": "output-available", "output": "clicked"}
+
+    [back] = from_ui_messages([message])
+
+    assert back.parts == message["parts"]
+    # Where the result that was running is still stored below it, a model is sent the page's.
+    assert [one["content"] for one in to_openai_chat([back, running])[1:]] == ["clicked"]
+
+
+def test_an_output_that_the_page_changed_is_that_of_the_result() -> None:
+    [message] = to_ui_messages([assistant([CALL], id="a"), tool_result("c1", "18C", id="t")])
+    message["parts"][0]["output"] = "19C"
+
+    assert [part["output"] for part in from_ui_messages([message])[1].parts] == [[{"type": "text", "text": "19C"}]]
+
+
+def test_a_result_follows_its_call_where_the_message_before_it_was_left_out() -> None:
+    late = tool_result("c1", "18C", id="t")
+    [call, shown, after] = to_ui_messages([assistant([CALL], id="a"), user("well?", id="u"), late, user("x")])
+
+    assert [one.id for one in from_ui_messages([call, shown, after])][:3] == ["a", "u", "t"]
+    assert [one.id for one in from_ui_messages([call, after])][:2] == ["a", "t"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"call": 7},
+        {"call": {"part": {"no": "type"}}},
+        {"call": {"part": CALL, "place": ["x", "y"]}},
+        {"index": "first"},
+        {"message": {"role": "tool"}},
+        {"after": 7},
+        {"repeats": [7]},
+        {"repeats": "none"},
+    ],
+    ids=str,
+)
+def test_a_part_whose_record_was_spoiled_stays_one_part(wrong: dict[str, Any]) -> None:
+    [message] = to_ui_messages([assistant([CALL], id="a"), tool_result("c1", "18C", id="t")])
+    message["parts"][0]["callProviderMetadata"]["leafward"] |= wrong
+
+    [back] = from_ui_messages([message])
+
+    assert back.parts == message["parts"]
+
+
+def test_messages_that_claim_to_follow_each_other_are_all_read() -> None:
+    calls = [{**CALL, "id": call_id} for call_id in ("c1", "c2")]
+    results = [tool_result(call["id"], "x", id=call["id"]) for call in calls]
+    [message] = to_ui_messages([assistant(calls, id="a"), *results])
+    message["parts"][0]["callProviderMetadata"]["leafward"]["after"] = "c2"
+
+    assert {one.id for one in from_ui_messages([message])} == {"a", "c1", "c2"}
 
 
 def test_an_approval_that_was_given_is_left_to_ai_sdk() -> None:
@@ -178,4 +273,9 @@ def test_a_wrong_msg_is_refused_with_its_place(payload: Any, complaint: str) -> 
 
 def test_a_ui_message_without_parts_is_refused_with_its_place() -> None:
     with pytest.raises(ValueError, match=r"messages\[1\]\.parts must be a list, not null"):
-        from_ui_messages([{"id": "a", "role": "user", "parts": []}, {"id": "b", "role": "user", "content": "x"}])
+        from_ui_messages([{"id": "a", "role": "user", "parts": []}, {"id": "b", "role": "user"}])
+
+
+def test_a_message_of_ai_sdk_4_is_refused_with_what_reads_it() -> None:
+    with pytest.raises(ValueError, match=r"messages\[0\] .*not a UIMessage of AI SDK 5: from_openai_chat reads it"):
+        from_ui_messages([{"id": "b", "role": "user", "content": "x"}])

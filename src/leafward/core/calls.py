@@ -125,9 +125,9 @@ class Pairs:
     answers: dict[Call, Result]
     """The one result that answers each call; a call that is not here has none."""
     repeats: dict[Result, Call]
-    """Further results of a call that has its answer, or that are not final."""
+    """Further results of a call that has its answer; those that are not final go to no model."""
     orphans: set[Result]
-    """Results that must be shown apart: their call is missing, or they repeat it with another output."""
+    """Results that must be shown apart: their call is missing, or they are a final one of another output."""
     repeated_calls: dict[Call, Call]
     """AI SDK parts that repeat an open call, and that call; `items` holds the call once."""
     places: dict[Call | Result, int]
@@ -149,7 +149,7 @@ def pair(messages: Sequence[Message]) -> Pairs:
 
     A result belongs to the nearest message above it that has a call of its id, and answers the first such call there
     that has no answer. Without a call above it answers the nearest one below, if nothing but results stands between
-    them. A result that is not final answers only what nothing else does.
+    them. A result that is not final answers only what nothing else does, and gives way to a later one.
     """
     items, repeated = _without_repeated_calls([list(_items(message, row)) for row, message in enumerate(messages)])
     both = [item for row in items for item in row if isinstance(item, (Call, Result))]
@@ -246,7 +246,18 @@ class _Matcher:
                 del self.repeats[result]
                 return True
             nearest += 1
-        return False
+        return self._supersede(result)
+
+    def _supersede(self, result: Result) -> bool:
+        """Put a result in the place of an earlier one that is not final; False when that is the tool's last word."""
+        call = self.repeats[result]
+        earlier = self.answers[call]
+        if earlier.final:
+            return False
+        self.answers[call] = result
+        self.repeats[earlier] = call
+        del self.repeats[result]
+        return True
 
     def match_below(self, result: Result) -> bool:
         """Give a result to the nearest call below that has no answer."""
@@ -263,11 +274,12 @@ class _Matcher:
         return all(isinstance(item, Result) for row in self._items[result.row : call.row] for item in row)
 
     def orphans(self, left: Sequence[Result]) -> set[Result]:
-        """Return the results that no call has, and those that say something else than the answer of their call."""
+        """Return the results that no call has, and final ones that say something else than the answer of their call."""
         return {
             result
             for result in left
-            if result not in self.repeats or self.answers[self.repeats[result]].output != result.output
+            if result not in self.repeats
+            or (result.final and self.answers[self.repeats[result]].output != result.output)
         }
 
     def _above(self, calls: Sequence[Call], result: Result) -> int:

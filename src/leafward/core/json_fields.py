@@ -17,6 +17,15 @@ def object_list(value: object, where: str) -> list[dict[str, Any]]:
     return [json_object(item, f"{where}[{index}]") for index, item in enumerate(items)]
 
 
+def message_list(value: object, where: str = "messages") -> list[dict[str, Any]]:
+    """Return a payload as a list of messages; one message, or the object around a list, is refused with the remedy."""
+    if isinstance(value, Mapping) and "messages" in value:
+        raise ValueError(f'{where} must be a list, not an object: give the list in its "messages"')
+    if isinstance(value, Mapping) or callable(getattr(value, "model_dump", None)):
+        raise ValueError(f"{where} must be a list, not an object: put one message in a list, [message]")
+    return object_list(value, where)
+
+
 def json_object(value: object, where: str) -> dict[str, Any]:
     """Return `value`, or what its `model_dump()` gives, as a dict."""
     if isinstance(value, Mapping):

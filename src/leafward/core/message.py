@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, cast
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import check_id, new_id
 from leafward.core.json import Plain, encode
-from leafward.core.parts import Part
+from leafward.core.parts import RESULT_STATES, Part
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
 
 MENDED_MARK = "leafward_surrogates_replaced"
@@ -249,8 +249,10 @@ class Message:
         or `running` for an output that is not final.
 
         Raises:
-            ValueError: JSON cannot hold the output.
+            ValueError: JSON cannot hold the output, or `state` is another word.
         """
+        if state not in RESULT_STATES:
+            raise ValueError(f"a result's state is one of {', '.join(RESULT_STATES)}, not {state!r}")
         # Loaded when it is first needed, as is what reads the messages of others: importing leafward stays fast.
         from leafward.core.tool_output import output_blocks
 
@@ -278,7 +280,10 @@ def as_message(value: Message | Mapping[str, Any] | Dumpable) -> Message:
         return Message.from_dict(value)
     if callable(getattr(value, "model_dump", None)):
         return Message.from_dict(_dumped(value))
-    raise ValueError(f"a message, its dict, or an object with model_dump() is needed, not {type(value).__name__}")
+    remedy = ': user("hello") makes a message of a text' if isinstance(value, str) else ""
+    raise ValueError(
+        f"a message, its dict, or an object with model_dump() is needed, not {type(value).__name__}{remedy}"
+    )
 
 
 def _dumped(value: Dumpable) -> dict[str, Any]:
@@ -296,8 +301,8 @@ def _dumped(value: Dumpable) -> dict[str, Any]:
 
 
 def _is_openai(data: Mapping[str, Any]) -> bool:
-    """Tell an OpenAI chat message whose calls or results stand in keys that only OpenAI has."""
-    if "parts" in data or (_ONLY_OPENAI.isdisjoint(data) and data.get("role") != "function"):
+    """Tell an OpenAI chat message whose calls or results stand in keys that only OpenAI has, or should."""
+    if "parts" in data or (_ONLY_OPENAI.isdisjoint(data) and data.get("role") not in ("tool", "function")):
         return False
     return _NOT_OPENAI.isdisjoint(_kinds(data.get("content")))
 
@@ -325,6 +330,10 @@ def _check_shape(data: Mapping[str, Any]) -> None:
     kinds = _kinds(data.get("content"))
     if "choices" in data:
         hint = "this is a whole chat completion: store completion.choices[0].message"
+    elif isinstance(data.get("message"), Mapping) and "role" not in data:
+        hint = 'this is a choice of a chat completion: store its "message"'
+    elif _are_ui_messages(data.get("messages")):
+        hint = 'this is a list of messages: read it with leafward.formats.from_ui_messages(body["messages"])'
     elif "messages" in data:
         hint = "this is a list of messages: read it with leafward.formats.from_anthropic or from_openai_chat"
     elif data.get("object") == "response":
@@ -339,6 +348,11 @@ def _check_shape(data: Mapping[str, Any]) -> None:
     else:
         return
     raise ValueError(hint)
+
+
+def _are_ui_messages(messages: object) -> bool:
+    items = cast(list[object], messages) if isinstance(messages, list) else []
+    return bool(items) and all(isinstance(item, dict) and "parts" in item for item in items)
 
 
 def _kinds(content: object) -> set[object]:

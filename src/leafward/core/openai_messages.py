@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from leafward.core.json import try_parse
-from leafward.core.json_fields import json_object, object_list, string, typed_blocks
+from leafward.core.json_fields import json_object, message_list, object_list, string, typed_blocks
 from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import ORIGIN, opaque, with_rest
 
@@ -26,7 +26,7 @@ def read_openai_messages(payload: Sequence[Any]) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     legacy: dict[str, str] = {}
-    for index, item in enumerate(object_list(payload, "messages")):
+    for index, item in enumerate(message_list(payload)):
         where = f"messages[{index}]"
         role = string(item, "role", where)
         if role == "tool":
@@ -157,6 +157,8 @@ def _call_part(call_id: str, inner: dict[str, Any], words: str, where: str) -> P
 
 
 def _read_result(item: dict[str, Any], call_id: str, where: str) -> dict[str, Any]:
+    if isinstance(item.get("content"), (Mapping, int, float)):
+        raise ValueError(f"{where}.content is text or a list of blocks: for a value, use tool_result(call_id, value)")
     content, natural = _read_content(item.get("content"), f"{where}.content")
     part: Part = {"type": "tool_result", "id": call_id, "name": item.get("name"), "output": content, "state": "success"}
     known = ("role", "content", "tool_call_id") if item["role"] == "tool" else ("role", "content", "name")

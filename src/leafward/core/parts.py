@@ -15,6 +15,9 @@ CALLS = frozenset({"tool_use", "tool_call"})
 FAILED = frozenset({"error", "denied", "interrupted"})
 """The states of a tool that did not do what it was asked."""
 
+RESULT_STATES = ("success", "error", "denied", "interrupted", "running")
+"""The states of a result, in AgentScope's words; stored ones may have others."""
+
 DENIED = "The user denied this call."
 """The result of a call that was denied without a reason."""
 

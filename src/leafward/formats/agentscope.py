@@ -10,7 +10,7 @@ from leafward.core.agent_messages import CARRIED as WHOLE
 from leafward.core.calls import Call, Item, Result, pair
 from leafward.core.ids import derived_id
 from leafward.core.json import try_parse
-from leafward.core.json_fields import object_list, string, typed_blocks
+from leafward.core.json_fields import message_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, without_origin
@@ -214,7 +214,7 @@ def from_agentscope(payload: Sequence[Any]) -> list[Message]:
     """
     found: list[Message] = []
     carried: set[str] = set()
-    for index, item in enumerate(object_list(payload, "messages")):
+    for index, item in enumerate(message_list(payload)):
         continues = item.get(CONTINUES)
         if isinstance(continues, str) and continues in carried:
             continue

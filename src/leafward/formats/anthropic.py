@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from leafward.core.calls import Call, Item, Result
-from leafward.core.json_fields import json_object, object_list, string, typed_blocks
+from leafward.core.json_fields import json_object, message_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, plain_block_text, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
@@ -331,6 +331,8 @@ def from_anthropic(payload: Mapping[str, Any] | Sequence[Any]) -> list[Message]:
         ValueError: the payload has another shape; the text names the place.
     """
     whole: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {"messages": payload}
+    if "role" in whole and "messages" not in whole:
+        raise ValueError("the payload is one message: put it in a list, from_anthropic([message])")
     if "messages" not in whole:
         raise ValueError(f'the payload has "messages" and perhaps "system", not {sorted(map(str, whole))}')
     found: list[Message] = []
@@ -338,7 +340,7 @@ def from_anthropic(payload: Mapping[str, Any] | Sequence[Any]) -> list[Message]:
     if system is not None and system != "":
         parts, as_list = _read_content(system, "system")
         found.append(build("system", "system", parts, **_kept({}, as_list)))
-    for index, item in enumerate(object_list(whole["messages"], "messages")):
+    for index, item in enumerate(message_list(whole["messages"])):
         where = f"messages[{index}]"
         role = string(item, "role", where)
         parts, as_list = _read_content(item.get("content"), f"{where}.content")

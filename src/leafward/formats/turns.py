@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call, Item, Pairs, Result, pair
 from leafward.core.message import Message
+from leafward.core.overlays import is_summary_id
 from leafward.core.parts import Part, is_ui_only, parts_of
 from leafward.formats.media import read_media
 from leafward.formats.wording import describe, missing_result, orphan_parts
+
+AFTER_SUMMARY = "[The newest message is part of the summary above.]"
+"""What the user says when a summary is the last message: a model takes an assistant's for words to continue."""
 
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 
@@ -38,7 +42,10 @@ Entry = Turn | Answers
 
 
 def turns(messages: Sequence[Message]) -> list[Entry]:
-    """Return the turns of a conversation; every call is answered exactly once, directly after its turn."""
+    """Return the turns of a conversation; every call is answered exactly once, directly after its turn.
+
+    A conversation that ends with a summary is given one more turn, of the user.
+    """
     pairs = pair(messages)
     calls = {result: call for call, result in pairs.belonging()}
     entries: list[Entry] = []
@@ -48,6 +55,8 @@ def turns(messages: Sequence[Message]) -> list[Entry]:
             answered = _answers(turn, pairs)
             if answered:
                 entries.append(Answers(answered))
+    if messages and is_summary_id(messages[-1].id):
+        entries.append(Turn("user", messages[-1], [{"type": "text", "text": AFTER_SUMMARY}], False))
     return entries
 
 
@@ -104,7 +113,7 @@ def _turns_of(
     for item in items:
         if isinstance(item, Result):
             if item in orphans:
-                builder.say("user", orphan_parts(item))
+                builder.say("user", orphan_parts(item, calls.get(item)))
             else:
                 builder.answered(calls[item], item)
         elif isinstance(item, Call):

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from leafward.core.calls import Call, Pairs, Result, pair
+from leafward.core.calls import Call, Result, pair
 from leafward.core.json import try_parse
-from leafward.core.json_fields import object_list, string, typed_blocks
+from leafward.core.json_fields import message_list, string, typed_blocks
 from leafward.core.message import Message
-from leafward.core.parts import Part, is_thinking, is_ui_tool, keys_beside_parts, plain_block_text, thinking_text
+from leafward.core.parts import (
+    Part,
+    is_settled,
+    is_thinking,
+    is_ui_tool,
+    keys_beside_parts,
+    output_key,
+    plain_block_text,
+    thinking_text,
+    tool_state,
+)
 from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
 from leafward.formats.media import read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import role_of
+from leafward.formats.ui_folding import Fold, Folding, Unfolding, read_fold
 from leafward.formats.wording import output_as_text
 
 NAME = "ui"
@@ -26,6 +37,9 @@ ROLE = "leafwardRole"
 
 CALL_METADATA, METADATA, KEY = "callProviderMetadata", "providerMetadata", "leafward"
 """Where a tool part, and any other part, keeps what AI SDK has no field for."""
+
+PENDING = "input-available"
+"""The state of a tool part that holds a call of ours and no result."""
 
 _KEPT = frozenset({"text", "step-start", "source-url", "source-document"})
 _OWN_FILE = frozenset({"url", "mediaType"})
@@ -39,15 +53,15 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
     Nothing is left out. A result that stands in a message apart is folded into its call's part; a call without one
     stays `input-available`, or whatever state its part has; a result without its call is a tool part that says so. A
     part that AI SDK has no type for travels in a `data-leafward` part, and what a part has no field for under
-    `leafward` in its metadata: parts that repeat a call or its result too. `from_ui_messages` makes of it the parts
-    there were; calls and results stay one part.
+    `leafward` in its metadata: parts that repeat a call or its result too. `from_ui_messages` gives back the messages
+    there were.
 
     Raises:
         ValueError: something in `messages` is not a message.
     """
     found = checked_messages(messages)
     pairs = pair(found)
-    repeats = _repeats(pairs)
+    folding = Folding(found, pairs)
     apart = [result for call, result in pairs.belonging() if result not in pairs.orphans and result.call is not call]
     folded = {item.row for item in (*apart, *pairs.repeated_calls)}
     payload: list[dict[str, Any]] = []
@@ -55,7 +69,7 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
         parts: list[Part] = []
         for item in items:
             if isinstance(item, Call):
-                parts.append(_tool_part(item, pairs.answers.get(item), repeats.get(item, [])))
+                parts.append(_tool_part(item, pairs.answers.get(item), folding))
             elif isinstance(item, Result):
                 parts += [_orphan(item)] if item in pairs.orphans else []
             else:
@@ -63,23 +77,6 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
         if parts or row not in folded:
             payload.append(_envelope(message, parts))
     return payload
-
-
-def _repeats(pairs: Pairs) -> dict[Call, list[Part]]:
-    """Return for each call the parts that say it, or its result, once more; with their messages."""
-    shown = {id(result.part) for result in pairs.answers.values()}
-    again: list[tuple[Call, Call | Result]] = [
-        *((call, item) for item, call in pairs.repeated_calls.items() if id(item.part) not in shown),
-        *((call, item) for item, call in pairs.repeats.items() if item not in pairs.orphans),
-    ]
-    found: dict[Call, list[Part]] = {}
-    for call, item in again:
-        found.setdefault(call, []).append({"part": item.part, "message": _without_parts(item.message)})
-    return found
-
-
-def _without_parts(message: Message) -> dict[str, Any]:
-    return {key: value for key, value in message.to_dict().items() if key != "parts"}
 
 
 def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
@@ -158,29 +155,34 @@ def _replaced(value: Any, place: Sequence[Any], new: object) -> Any:
     return copied
 
 
-def _tool_part(call: Call, result: Result | None, repeats: list[Part]) -> Part:
+def _tool_part(call: Call, result: Result | None, folding: Folding) -> Part:
+    """Return a call with its result; beside it, under `leafward`, the parts it was made of and where they stood."""
+    made = call.part if is_ui_tool(call.part) else _pending_part(call)
     kept: dict[str, Any] = {}
-    if is_ui_tool(call.part):
-        made = call.part
-    else:
-        made = _pending_part(call)
-        said = {"type": "tool_use", "id": call.id, "name": call.name, "input": made["input"]}
-        kept["call"] = _unsaid(call.part, said)
     if result is not None and result.call is not call:
         if is_ui_tool(result.part):
-            made, before = {**made, **result.part}, made
-            kept["call"] = kept.get("call") or _unsaid(before, made)
-        else:
-            made = {**made, **_settled(result)} if result.final else made
-            kept |= _facts(result, call.name)
-        if result.message is not call.message:
-            kept["message"] = _without_parts(result.message)
-    kept["repeats"] = repeats
-    kept = {key: value for key, value in kept.items() if value}
-    if not kept:
+            made = {**made, **result.part}
+        elif result.final:
+            made = {**made, **_settled(result)}
+        shown = made.get(output_key(made))
+        kept = {"result": _without_shown(result.part, output_key(result.part), shown), **folding.place(result, call)}
+    repeats = folding.repeats(call)
+    if repeats:
+        kept["repeats"] = repeats
+    if is_ui_tool(call.part) and not kept:
         return made
+    kept["call"] = _without_shown(call.part, "input", made.get("input"))
     theirs = cast(Part, made[CALL_METADATA]) if isinstance(made.get(CALL_METADATA), dict) else {}
     return {**made, CALL_METADATA: {**theirs, KEY: _leafward(made, CALL_METADATA) | kept}}
+
+
+def _without_shown(part: Part, key: str, shown: object) -> dict[str, Any]:
+    """Return a part without the value under `key` that the screen's part shows, and the place of that value."""
+    inside = _place_of(shown, part.get(key)) if isinstance(shown, str) else [] if part.get(key) == shown else None
+    if key not in part or inside is None:
+        return {"part": part}
+    place = [key, *inside]
+    return {"part": _replaced(part, place, None), "place": place}
 
 
 def _pending_part(call: Call) -> Part:
@@ -188,7 +190,7 @@ def _pending_part(call: Call) -> Part:
         "type": "dynamic-tool",
         "toolName": call.name,
         "toolCallId": call.id,
-        "state": "input-available",
+        "state": PENDING,
         "input": _input(call),
     }
 
@@ -220,29 +222,6 @@ def _settled(result: Result) -> dict[str, Any]:
     return {"state": "output-error", "errorText": words}
 
 
-def _facts(result: Result, name: str) -> dict[str, Any]:
-    """Return what a result says that the tool part made of it does not."""
-    said: dict[str, Any] = {
-        "type": "tool_result",
-        **dict.fromkeys(("id", "tool_use_id"), result.call_id),
-        "name": name if result.name else result.part.get("name"),
-        **dict.fromkeys(("output", "content"), result.output),
-        "state": result.state,
-        "is_error": result.failed,
-    }
-    lost = not result.final or (result.failed and plain_block_text(result.blocks) is None)
-    return {
-        "result": _unsaid(result.part, said),
-        "state": None if result.state == ("error" if result.failed else "success") else result.state,
-        "output": result.output if lost else None,
-    }
-
-
-def _unsaid(part: Part, said: Mapping[str, object]) -> Part:
-    """Return the fields of a part that the one made of it does not have."""
-    return {key: item for key, item in part.items() if key not in said or said[key] != item}
-
-
 def _leafward(part: Part, metadata_key: str) -> dict[str, Any]:
     """Return what we keep in a part."""
     metadata: object = part.get(metadata_key)
@@ -256,15 +235,35 @@ def _leafward(part: Part, metadata_key: str) -> dict[str, Any]:
 def from_ui_messages(payload: Sequence[Any]) -> list[Message]:
     """Read a list of `UIMessage`; parts are kept as they are, and what `to_ui_messages` made of others is undone.
 
+    A result that was folded into its call is a part, or a message, of its own again. A tool part that the page has
+    settled itself stays one part.
+
     Raises:
         ValueError: the payload is not such a list; the text names the place.
     """
-    return [_read(item, f"messages[{index}]") for index, item in enumerate(object_list(payload, "messages"))]
+    items = message_list(payload)
+    places = [f"messages[{index}]" for index in range(len(items))]
+    parts: list[list[Part]] = []
+    found = Unfolding({item["id"]: row for row, item in enumerate(items) if isinstance(item.get("id"), str)})
+    for row, (item, where) in enumerate(zip(items, places, strict=True)):
+        shown = [_restored(part) for part in _shown_parts(item, where)]
+        parts.append([call for call, _ in shown])
+        for fold in (fold for _, folds in shown for fold in folds):
+            found.add(row, fold)
+    read = [_read(item, found.whole(row, parts[row]), places[row]) for row, item in enumerate(items)]
+    return found.in_order(read, places)
 
 
-def _read(item: dict[str, Any], where: str) -> Message:
+def _shown_parts(item: dict[str, Any], where: str) -> list[Part]:
+    if "content" in item and "parts" not in item:
+        raise ValueError(
+            f'{where} has "content" and no "parts", so it is not a UIMessage of AI SDK 5: from_openai_chat reads it'
+        )
+    return typed_blocks(item.get("parts"), f"{where}.parts")
+
+
+def _read(item: dict[str, Any], parts: list[Part], where: str) -> Message:
     role = string(item, "role", where)
-    parts = [_restored(part) for part in typed_blocks(item.get("parts"), f"{where}.parts")]
     own = {key: value for key, value in item.items() if key != ROLE}
     try:
         message = Message.from_dict({**own, "role": item.get(ROLE, role), "parts": parts})
@@ -280,14 +279,56 @@ def _read(item: dict[str, Any], where: str) -> Message:
     return Message.from_dict({**message.to_dict(), ORIGIN: {"name": NAME, "rest": kept}})
 
 
-def _restored(part: Part) -> Part:
-    orphan = _leafward(part, CALL_METADATA).get("orphan")
-    if isinstance(orphan, dict) and cast(Part, orphan).get("type") == "tool_result":
-        return cast(Part, orphan)
+def _restored(part: Part) -> tuple[Part, list[Fold]]:
+    """Return the part that one of the screen was made of, and those that were folded into it."""
+    kept = _leafward(part, CALL_METADATA)
+    if _is_part(kept.get("orphan")):
+        return kept["orphan"], []
     inner: object = part.get("data")
     if part["type"] == CARRIED and isinstance(inner, dict) and part.keys() == {"type", "data"}:
-        return cast(Part, inner)
-    return _unfolded(part) or part
+        return cast(Part, inner), []
+    return _unfolded_call(part, kept) or (_unfolded(part) or part, [])
+
+
+def _unfolded_call(part: Part, kept: dict[str, Any]) -> tuple[Part, list[Fold]] | None:
+    """Return a call and what was folded into it; nothing for a part that the page made, or has changed since."""
+    call = _with_shown(kept.get("call"), part.get("input"))
+    if call is None or not is_ui_tool(part):
+        return None
+    result = _with_shown(kept.get("result"), part.get(output_key(part)))
+    if not _is_as_written(part, call, result):
+        return None
+    again: object = kept.get("repeats", [])
+    records = cast(list[object], again) if isinstance(again, list) else [None]
+    folds = [read_fold(record, _with_shown(record, None)) for record in records]
+    if result is not None:
+        folds.append(read_fold(kept, result))
+    whole = [fold for fold in folds if fold is not None]
+    return (call, whole) if len(whole) == len(folds) else None
+
+
+def _is_as_written(part: Part, call: Part, result: Part | None) -> bool:
+    """Tell whether a tool part is in the state in which it was given to the page."""
+    is_open = result is None or tool_state(result) == "running"
+    if is_open and not (is_ui_tool(call) and is_settled(call)):
+        return not is_settled(part) and part.get("state") == (call.get("state") if is_ui_tool(call) else PENDING)
+    return is_settled(part)
+
+
+def _with_shown(record: object, shown: object) -> Part | None:
+    """Return the part in a record, with the value that the screen's part shows."""
+    kept = cast(Part, record) if isinstance(record, dict) else {}
+    part: object = kept.get("part")
+    if "place" in kept:
+        try:
+            part = _replaced(part, kept["place"], shown)
+        except (AttributeError, LookupError, TypeError):
+            return None
+    return cast(Part, part) if _is_part(part) else None
+
+
+def _is_part(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(cast(Part, value).get("type"), str)
 
 
 def _unfolded(part: Part) -> Part | None:

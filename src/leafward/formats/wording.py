@@ -71,11 +71,15 @@ def missing_result(call: Call) -> Result:
     return Result(call.id, call.name, text, "interrupted", {}, call.message, call.row)
 
 
-def orphan_parts(result: Result) -> list[Part]:
-    """Return a result whose call is missing, as text and files."""
-    of = " ".join(word for word in ("of", result.name or "a tool", f"({result.call_id})" if result.call_id else ""))
+def orphan_parts(result: Result, call: Call | None) -> list[Part]:
+    """Return a result that does not answer its call, as text and files: `call` has its answer, or is missing."""
+    name = result.name or (call.name if call is not None else "") or "a tool"
+    of = f"of {name} ({result.call_id})" if result.call_id else f"of {name}"
     parts: list[Part] = []
-    words: list[str] = [f"[Result {of.strip()}, whose call is not part of this conversation]"]
+    if call is None:
+        words = [f"[Result {of}, whose call is not part of this conversation]"]
+    else:
+        words = [f"[Another result {of}]"]
     for block in result.blocks:
         if read_media(block) is not None:
             parts.append(block)
