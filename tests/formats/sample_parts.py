@@ -29,6 +29,8 @@ PARTS: list[Part] = [
     },
     {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk=", "filename": "a.png"},
     {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}, "title": "t"},
+    {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "hi"}]}},
+    {"type": "document", "source": {"type": "content", "content": "hi"}},
     {"type": "data", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
     {"type": "video", "source": {"type": "url", "url": "https://example.com/a.mp4"}},
     {"type": "source-url", "sourceId": "s", "url": "https://example.com"},

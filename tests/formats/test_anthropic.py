@@ -252,3 +252,11 @@ def test_an_image_that_the_api_refuses_is_named_in_words(source: dict[str, Any])
     payload = to_anthropic([Message("user", [{"type": "image", "source": source}])])
 
     assert payload["messages"][0]["content"].startswith("[image")
+
+
+def test_an_image_in_lines_is_sent_in_one() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "aGVs\nbG8=\n"}
+
+    payload = to_anthropic([Message("user", [{"type": "image", "source": source}])])
+
+    assert payload["messages"][0]["content"][0]["source"]["data"] == "aGVsbG8="

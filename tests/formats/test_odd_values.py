@@ -29,6 +29,9 @@ def spoiled(part: Part, within: str = "") -> Iterator[tuple[str, Part]]:
         if isinstance(value, dict):
             for name, inner in spoiled(value, f"{within}{key}."):
                 yield name, {**part, key: inner}
+        if isinstance(value, list):
+            for odd in ODD:
+                yield f"{within}{key}[0]={json.dumps(odd)}", {**part, key: [odd, *value[1:]]}
 
 
 def around(part: Part) -> Iterator[list[Message]]:

@@ -216,7 +216,7 @@ def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] 
         thought = _thinking(part)
         if thought is not None:
             return thought
-    file = _file(part)
+    file = _file(part) if role in ("user", "tool") else None
     if file is not None:
         return file
     words = output_as_text(part) if role == "tool" else as_text(part)
@@ -290,8 +290,9 @@ def _is_text_document(part: Part) -> bool:
 
 
 def _is_text(block: object) -> bool:
-    text = cast(Part, block).get("text") if isinstance(block, dict) else None
-    return cast(Part, block).get("type") == "text" and isinstance(text, str) and text.strip() != ""
+    found = cast(Part, block) if isinstance(block, dict) else {}
+    text: object = found.get("text")
+    return found.get("type") == "text" and isinstance(text, str) and text.strip() != ""
 
 
 def _source(media: Media, media_type: str) -> dict[str, Any]:

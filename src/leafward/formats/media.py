@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from binascii import a2b_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from string import ascii_letters, digits
 from typing import Any, cast
 
 from leafward.core.parts import Part
@@ -12,6 +12,7 @@ from leafward.core.provider_extras import raw_of
 
 _AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_DIGITS = (ascii_letters + digits + "+/").encode()
 AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
@@ -72,7 +73,7 @@ def _read(part: Part) -> Media | None:
     if kind in ("image", "audio", "video", "document", "data") and isinstance(part.get("source"), dict):
         return _from_source(part, cast(dict[str, Any], part["source"]))
     if kind in ("image", "audio") and isinstance(part.get("data"), str):
-        return Media(cast(str, kind), _text(part, "mimeType", "mediaType"), data=part["data"])
+        return Media(cast(str, kind), _text(part, "mimeType", "mediaType"), data=_without_breaks(part["data"]))
     if kind in ("image_url", "input_image"):
         return _from_image_url(part)
     if kind == "input_audio":
@@ -105,7 +106,7 @@ def _from_source(part: Part, source: dict[str, Any]) -> Media | None:
         return None
     if source.get("type") == "text":
         return Media("file", media_type or "text/plain", text=source["data"], name=name)
-    return Media(kind, media_type, data=source["data"], name=name)
+    return Media(kind, media_type, data=_without_breaks(source["data"]), name=name)
 
 
 def _from_image_url(part: Part) -> Media | None:
@@ -123,14 +124,14 @@ def _from_input_audio(part: Part) -> Media | None:
     form = _text(audio, "format")
     if not isinstance(audio.get("data"), str):
         return None
-    return Media("audio", _AUDIO_TYPES.get(form or "", f"audio/{form}"), data=audio["data"])
+    return Media("audio", _AUDIO_TYPES.get(form or "", f"audio/{form}"), data=_without_breaks(audio["data"]))
 
 
 def _from_file(file: Mapping[str, Any]) -> Media | None:
     name = _text(file, "filename")
     url = _text(file, "file_data", "file_url")
     if url is not None and not url.startswith("data:") and "file_data" in file:
-        return Media("file", None, data=url, name=name)
+        return Media("file", None, data=_without_breaks(url), name=name)
     if url is not None:
         return _from_url(url, None, name, None)
     file_id = _text(file, "file_id")
@@ -142,7 +143,7 @@ def _from_url(url: str, media_type: str | None, name: str | None, kind: str | No
     if url.startswith("data:") and comma and head.endswith(";base64"):
         written = head[len("data:") :].partition(";")[0] or None
         media_type = written or media_type if _is_any(media_type) else media_type
-        return Media(kind or kind_of(media_type), media_type, data=data, name=name)
+        return Media(kind or kind_of(media_type), media_type, data=_without_breaks(data), name=name)
     return Media(kind or kind_of(media_type), media_type, url=url, name=name)
 
 
@@ -151,10 +152,15 @@ def _is_any(media_type: str | None) -> bool:
 
 
 def _is_base64(data: str) -> bool:
-    try:
-        return len(a2b_base64(data, strict_mode=True)) > 0
-    except ValueError:
+    content = data.rstrip("=")
+    if not content or not content.isascii() or len(data) % 4 or len(data) - len(content) > 2:
         return False
+    return not content.encode().translate(None, _DIGITS)
+
+
+def _without_breaks(data: str) -> str:
+    """Return base64 in one line: mail and some libraries break it into many."""
+    return "".join(data.split()) if "\n" in data or " " in data else data
 
 
 def _text(holder: Mapping[str, Any], *keys: str) -> str | None:

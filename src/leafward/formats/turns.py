@@ -62,8 +62,12 @@ def turns(messages: Sequence[Message]) -> list[Entry]:
 
 def role_of(message: Message) -> str:
     """Return the role a model knows for the one who sent a message."""
-    role = message.role.lower()
-    return role if role in _ROLES else "user"
+    return known_role(message.role)
+
+
+def known_role(role: str) -> str:
+    """Return the role a model knows for any role: that of a user for all that it does not know."""
+    return role.lower() if role.lower() in _ROLES else "user"
 
 
 def with_ids(entries: list[Entry], fit: Callable[[str], str], *, everywhere: bool) -> list[Entry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from leafward.core.calls import Call, Result, pair
 from leafward.core.json import try_parse
@@ -24,7 +24,7 @@ from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
 from leafward.formats.media import read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
-from leafward.formats.turns import role_of
+from leafward.formats.turns import known_role
 from leafward.formats.ui_folding import Fold, Folding, Unfolding, read_fold
 from leafward.formats.wording import output_as_text
 
@@ -87,9 +87,13 @@ def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
     if kept is not None:
         # It came without a time, or with one in other words.
         whole = {key: value for key, value in whole.items() if key not in ("createdAt", ORIGIN)} | kept
-    role = role_of(message)
-    shown = "system" if role == "developer" else role
+    shown = _shown_role(message.role)
     return {**whole, "role": shown, "parts": parts, **({} if shown == message.role else {ROLE: message.role})}
+
+
+def _shown_role(role: str) -> str:
+    known = known_role(role)
+    return "system" if known == "developer" else known
 
 
 def _part(part: Part) -> Part:
@@ -265,8 +269,12 @@ def _shown_parts(item: dict[str, Any], where: str) -> list[Part]:
 def _read(item: dict[str, Any], parts: list[Part], where: str) -> Message:
     role = string(item, "role", where)
     own = {key: value for key, value in item.items() if key != ROLE}
+    original: object = item.get(ROLE)
+    # A page may write anything there: only what is shown as this role is believed.
+    if isinstance(original, str) and _shown_role(original) == role:
+        role = original
     try:
-        message = Message.from_dict({**own, "role": item.get(ROLE, role), "parts": parts})
+        message = Message.from_dict({**own, "role": role, "parts": parts})
     except ValueError as error:
         refuse(where, error)
     kept: dict[str, Any] = {key: None for key in ("createdAt", "name", "metadata") if key in item and item[key] is None}
@@ -324,16 +332,18 @@ def _with_shown(record: object, shown: object) -> Part | None:
             part = _replaced(part, kept["place"], shown)
         except (AttributeError, LookupError, TypeError):
             return None
-    return cast(Part, part) if _is_part(part) else None
+    return part if _is_part(part) else None
 
 
-def _is_part(value: object) -> bool:
+def _is_part(value: object) -> TypeGuard[Part]:
     return isinstance(value, dict) and isinstance(cast(Part, value).get("type"), str)
 
 
 def _unfolded(part: Part) -> Part | None:
-    """Return the part that another was made of."""
+    """Return the part that another was made of; nothing for what the page made, or has changed beyond its text."""
     kept = _leafward(part, METADATA)
+    if part["type"] not in ("file", "reasoning"):
+        return None
     original: object = kept.get("part")
     url: object = part.get("url")
     held = {"text": part.get("text"), "url": url, "data": url.partition(",")[2] if isinstance(url, str) else None}
@@ -343,4 +353,4 @@ def _unfolded(part: Part) -> Part | None:
                 original = _replaced(original, kept[name], value)
             except (AttributeError, LookupError, TypeError):
                 return None
-    return cast(Part, original) if isinstance(original, dict) else None
+    return original if _is_part(original) and _part(original) == part else None

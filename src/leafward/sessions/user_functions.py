@@ -70,11 +70,13 @@ async def call(
         RuntimeError: the function raised `CancelledError`, and the caller was not cancelled.
     """
     async with asyncio.timeout(timeout):
+        # A task that cleans up after its own cancellation has one to begin with.
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
         try:
             return await _call(function, arguments, turns)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if task is not None and task.cancelling() > before:
                 raise
             raise RuntimeError(
                 f"{_name(function)} raised CancelledError although its caller was not cancelled"
