@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -158,6 +159,23 @@ async def test_a_function_that_wants_to_summarise_a_streamed_reply_is_answered_w
 AWAY = ConnectionError("the model is away")
 
 
+@pytest.mark.parametrize("manually", [False, True])
+async def test_a_reply_is_not_summarised_by_others_while_it_is_streamed(
+    store: Store, model: Model, errors: list[Exception], manually: bool
+) -> None:
+    session = compacting(store, model, errors, 4_000)
+    await session.append_messages([user("word " * 300, id=f"q{n}") for n in range(5)])
+    await session.upsert_message(assistant("word " * 3_000, id="reply"))
+
+    if manually:
+        await session.compact()
+    else:
+        await session.upsert_message(user("word " * 400, id="q1"))
+    await session.upsert_message(assistant("word " * 3_000 + "and that is 42", id="reply"))
+
+    assert (await session.get_history())[-1].text.endswith("42")
+
+
 class Failing(Model):
     """Fails at every so many calls."""
 
@@ -193,11 +211,12 @@ async def test_a_call_that_fails_does_not_undo_the_calls_before_it(store: Store,
     assert len(tokens) > 2
 
 
+@pytest.mark.parametrize("before", [0, 10])
 async def test_a_call_that_waited_is_compacted_when_its_result_comes(
-    store: Store, model: Model, errors: list[Exception]
+    store: Store, model: Model, errors: list[Exception], before: int
 ) -> None:
     session = compacting(store, model, errors, 5_000)
-    await session.append_messages([user("word " * 300) for _ in range(10)])
+    await session.append_messages([user("word " * 300) for _ in range(before + 1)])
     call = {"type": "tool_use", "id": "c", "name": "write", "input": {"text": "word " * 5_000}}
 
     await session.append_message(assistant([call]))
@@ -219,6 +238,52 @@ async def test_results_are_shortened_while_a_large_session_backs_off(store: Stor
         await session.append_message(tool_result(f"c{n}", "a line of the log\n" * 3_000, name="read"))
 
     assert await session.estimate_tokens() < before + 8_000
+
+
+async def test_an_attempt_that_was_enough_and_failed_is_not_waited_for(store: Store, errors: list[Exception]) -> None:
+    class Half(Model):
+        def __call__(self, prompt: str) -> Any:
+            super().__call__(prompt)
+            if len(self.prompts) == 2:
+                raise AWAY
+            return "so far"
+
+    model = Half()
+    function = create_compact_function(summarize=model, prompt_token_budget=1_200)
+    session = Session(store, on_compaction=function, compact_after=2_000, on_compaction_error=errors.append)
+    while not errors:
+        await session.append_message(user("word " * 100))
+    left = await session.estimate_tokens()
+    assert left < 2_000
+
+    await session.append_message(user("word " * 1_000))
+
+    assert left + 1_200 > 2_000
+    assert await session.estimate_tokens() <= 2_000
+
+
+async def test_a_summary_too_long_to_go_on_from_is_not_stored(store: Store) -> None:
+    await Session(store).append_messages([user("word " * 300) for _ in range(30)])
+    function = create_compact_function(summarize=lambda prompt: "fact " * 1_000)
+    session = Session(store, on_compaction=function, compact_after=2_000)
+
+    with pytest.raises(CompactionFailed, match="were asked for"):
+        await session.compact()
+
+    assert await session.get_compactions() == []
+
+
+async def test_two_appends_at_once_back_off_like_one_after_the_other(store: Store, errors: list[Exception]) -> None:
+    async def soul() -> str:
+        await asyncio.sleep(0)
+        return "be kind " * 700
+
+    failing = Failing(1)
+    session = compacting(store, failing, errors, 2_000, context=[{"label": "soul", "provider": {"get": soul}}])
+    for _ in range(30):
+        await asyncio.gather(*(session.append_message(user("word " * 30)) for _ in range(2)))
+
+    assert len(failing.prompts) <= 6
 
 
 async def test_the_log_keeps_what_happened_beside_many_that_were_put_off(store: Store, errors: list[Exception]) -> None:

@@ -86,19 +86,19 @@ def read_result(given: object) -> CompactionResult | None:
     """
     if given is None or isinstance(given, CompactionResult):
         return given
-    names = ("summary", "from_message_id", "to_message_id")
+    names = ("summary", "from_message_id", "to_message_id", "error")
     if isinstance(given, Mapping):
         fields = cast(Mapping[str, object], given)
         found = [fields.get(name) for name in names]
     else:
         found = [getattr(given, name, None) for name in names]
-    summary, from_id, to_id = found
+    summary, from_id, to_id, error = found
     if not isinstance(summary, str) or not isinstance(from_id, str) or not isinstance(to_id, str):
         raise ConfigurationError(
             "a compaction function returns None, or summary, from_message_id and to_message_id, all texts; "
             f"this one returned {type(cast(object, given)).__name__}"
         )
-    return CompactionResult(summary, from_id, to_id)
+    return CompactionResult(summary, from_id, to_id, error if isinstance(error, Exception) else None)
 
 
 def covered_range(messages: Sequence[Message], result: CompactionResult, context: CompactionContext) -> tuple[int, int]:

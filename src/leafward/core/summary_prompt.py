@@ -116,25 +116,22 @@ class SummaryPrompts:
         return self._all - len(self._left)
 
     def check(self, answer: str) -> None:
-        """Raise `CompactionFailed` for an answer that would replace an earlier one and is blank."""
+        """Raise `CompactionFailed` for an answer that the next prompt cannot go on from: it is blank, or too long."""
         if not answer.strip():
             raise CompactionFailed(self._session_id, "the summary is blank")
+        used = self._count(answer)
+        if self._left and used > self._room // 2:
+            reason = f"a summary takes {used:,} tokens, and about {self._asked:,} were asked for"
+            raise CompactionFailed(self._session_id, reason)
 
     def goes_on_after(self, answer: str) -> bool:
         """Tell whether there is another prompt after an answer; else that is the summary. A blank one ends it."""
         return bool(self._left and answer.strip())
 
     def next(self, answer: str = "") -> str:
-        """Return the next prompt, given the answer to the one before it.
-
-        Raises:
-            CompactionFailed: the answer is too long to go on with.
-        """
+        """Return the next prompt, given the answer to the one before it, which `check` let pass."""
         chunk = [_Piece(answer, is_summary=True)] if answer else []
         used, room = self._count(answer), self._room
-        if used > room // 2:
-            reason = f"a summary takes {used:,} tokens, and about {self._asked:,} were asked for"
-            raise CompactionFailed(self._session_id, reason)
         least = len(chunk) + 1
         while self._left:
             text, cost = _without_middle(self._left[0].text, room // 3, self._count)

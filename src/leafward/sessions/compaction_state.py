@@ -50,6 +50,8 @@ class CompactionState:
         """What it took when an attempt was last made or put off."""
         self.growing: str | None = None
         """The message that alone kept the session above its threshold then, because it was still being written."""
+        self.streamed: set[str] = set()
+        """The messages that were upserted since the last append: more of them may come."""
         self.prompt_unknown = False
         """Whether the prompt could not be counted when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
@@ -72,18 +74,17 @@ class CompactionState:
     def runs_in(self, task: Task[None]) -> None:
         self._task = task
 
-    def back_off(self, tokens_left: int, growing: str | None = None, *, waits: bool = False) -> None:
+    def back_off(self, tokens_left: int, growing: str | None = None, *, retry_at_once: bool = False) -> None:
         """Wait for more appends before the next attempt; `growing` is the message that this one had to leave out.
 
-        After an attempt that worked as far as it could (`waits`), the first in a row, the next append tries again.
+        With `retry_at_once`, and if this is the first failure in a row, the next append tries again.
         """
         self.tokens_left = self.tokens_seen = tokens_left
         # Of failures in a row only the first message gets an attempt of its own: others would undo the back-off.
         self.growing = growing if self.failures == 0 or growing == self.growing else None
         _backing_off.append(self)
         self.failures += 1
-        tries_again = waits and self.failures == 1
-        self.appends_to_skip = 0 if tries_again else min(2**self.failures - 1, LONGEST_WAIT)
+        self.appends_to_skip = 0 if retry_at_once and self.failures == 1 else min(2**self.failures - 1, LONGEST_WAIT)
 
     def skips(self, tokens: int, growing: str | None, threshold: int) -> bool:
         """Tell whether to wait with the next attempt, and count this write as one of those to wait for.

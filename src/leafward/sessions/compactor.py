@@ -22,6 +22,7 @@ from leafward.core.compaction import (
     read_result,
     refuse_summary,
 )
+from leafward.core.cuts import Cuts
 from leafward.core.errors import CompactionFailed, ConfigurationError, MessageNotFound
 from leafward.core.ids import Scope, new_id
 from leafward.core.message import Message, check_size
@@ -66,6 +67,8 @@ class _Attempt:
     shortened: int = 0
     reason: str = ""
     error: Exception | None = None
+    waits: bool = False
+    """Whether the history ends with calls that wait for their results."""
 
 
 class Compactor:
@@ -136,8 +139,12 @@ class Compactor:
     async def after_write(self, weight: Weight | None, *, growing: str | None = None) -> None:
         """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised.
 
-        No summary ends with the message `growing`: it is being streamed, and a summary would hold half of it.
+        No summary ends with the message `growing`: it is being streamed, and a summary would miss the rest of it.
         """
+        if growing is None:
+            self._state.streamed.clear()
+        else:
+            self._state.streamed.add(growing)
         for error in self._count.take_failures():
             await self._report(error)
         threshold = self._setup.compact_after
@@ -146,12 +153,15 @@ class Compactor:
         if self._state.prompt_unknown and self._skips(weight.window, growing):
             return
         try:
-            self._state.prompt_unknown = True
             size = await self.weigh(weight)
-            self._state.prompt_unknown = False
         except Exception as error:  # noqa: BLE001  (the message is stored, and its append must not seem to have failed)
+            self._state.prompt_unknown = True
             await self._failed(error, Size(weight.window, 0))
             return
+        except asyncio.CancelledError:
+            self._state.prompt_unknown = True
+            raise
+        self._state.prompt_unknown = False
         if size.total <= threshold:
             return
         if self._state.busy:
@@ -200,7 +210,8 @@ class Compactor:
                 attempt = await self._run(None, size.prompt, growing)
             if attempt.made is not None:
                 await self._renew_prompt()
-            too_large = await self._without_effect(attempt)
+            left = await self.weigh()
+            too_large = await self._too_large(attempt, left)
         except Exception as failure:  # noqa: BLE001  (as above)
             await self._failed(failure, size)
             return
@@ -209,22 +220,21 @@ class Compactor:
         if error is None:
             self._state.succeeded()
             return
-        left = size.total if too_large is None or too_large.tokens is None else too_large.tokens
         # What is left may be a call without its result, or what came meanwhile: the next append can change that.
-        waits = attempt.made is not None and attempt.error is None
-        self._state.back_off(left, attempt.growing, waits=waits)
+        retry = attempt.error is None and (attempt.made is not None or attempt.waits)
+        self._state.back_off(left.total, attempt.growing, retry_at_once=retry)
         await self._report(error)
 
-    async def _without_effect(self, attempt: _Attempt) -> CompactionFailed | None:
+    async def _too_large(self, attempt: _Attempt, size: Size) -> CompactionFailed | None:
         """Return an error that says why the session is still above its threshold, if it is.
 
         `attempt.growing` is kept only if that message alone is the reason.
         """
         threshold = self._setup.compact_after
-        size = await self.weigh()
         if threshold is None or size.total <= threshold:
             return None
         view = await self._messages.view(self._scope, None)
+        attempt.waits = Cuts.of(view.messages).pending < len(view.messages)
         newest = view.messages[-1].id if view.messages else None
         if newest != attempt.growing or size.total - sum(view.tokens[-1:]) > threshold:
             attempt.growing = None
@@ -266,8 +276,8 @@ class Compactor:
             Exception: whatever the function raises.
         """
         view = await self._messages.view(self._scope, leaf_id)
-        if growing is not None:
-            view = view._replace(no_end_at=view.no_end_at | {growing})
+        if self._state.streamed:
+            view = view._replace(no_end_at=view.no_end_at | self._state.streamed)
         attempt = _Attempt(view, growing)
         if not attempt.view.messages:
             attempt.reason = "there is no history"

@@ -36,7 +36,8 @@ def create_compact_function(
 
     A prompt takes at most `prompt_token_budget` tokens (default: the threshold, else 100,000); a longer history takes
     several. Tokens are counted by `token_counter`, else as the session counts them. `summarize` is async, or sync and
-    then called in a worker thread. What it raises, the function raises.
+    then called in a worker thread. What it raises, the function raises; if earlier calls made a summary of a part, the
+    function returns that, with what was raised as the result's `error`.
 
     Raises:
         ConfigurationError: an option is wrong; from the function: `summarize` answered something else than text.
@@ -94,6 +95,8 @@ class DefaultCompaction:
         Once an answer is there, a call that fails does not undo it: a long history takes many calls.
         """
         summary, covered = await self._answer(prompt), prompts.asked
+        if prompts.goes_on_after(summary):
+            prompts.check(summary)
         while prompts.goes_on_after(summary):
             try:
                 answer = await self._answer(await asyncio.to_thread(prompts.next, summary))

@@ -31,12 +31,14 @@ async def _end(manager: SessionManager, how: str, session_id: str) -> bool:
 
 async def _overview(manager: SessionManager, session_id: str) -> dict[str, Any]:
     """Return all that a manager tells of its sessions, and of one of them."""
+    # First: what a model finds in it counts as shown from then on, which an export tells.
+    seen = await picture(manager.get_session(session_id))
     return {
         "listed": await manager.list(limit=None),
         "info": await manager.get(session_id),
         "exported": await manager.export_session(session_id),
         "found": await manager.search("walnut", limit=100),
-        "session": await picture(manager.get_session(session_id)),
+        "session": seen,
     }
 
 
