@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from leafward.sessions.recent import RecentHistory
 
 _PAGE = 256
+_MOST = 2**31 - 1
+"""More messages than any session has, and what every database takes as a limit."""
 
 
 class Conversation(ABC):
@@ -122,7 +124,8 @@ class Conversation(ABC):
         if limit is None and before is None:
             return await self._use().path(self._scope, optional_id(leaf_id), raw=True)
         leaf_id, before = optional_id(leaf_id), optional_id(before)
-        return await self._use().raw_page(self._scope, leaf_id, before=before, limit=limit)
+        most = None if limit is None else min(limit, _MOST)
+        return await self._use().raw_page(self._scope, leaf_id, before=before, limit=most)
 
     async def iter_history(self, leaf_id: str | None = None, newest_first: bool = False) -> AsyncGenerator[Message]:
         """Yield what `get_history` returns, from either end, holding a page in memory at a time."""

@@ -88,6 +88,7 @@ class HistoryContract:
         await session.add_compaction("what was said", "1", "5")
 
         assert await session.get_raw_history(limit=4) == stored[4:]
+        assert await session.get_raw_history(limit=10**30) == stored
         assert await session.get_raw_history(limit=4, before="4") == stored[:4]
 
     async def test_a_raw_page_above_a_message_of_another_branch_is_refused(self, store: Store) -> None:

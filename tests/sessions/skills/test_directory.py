@@ -80,7 +80,8 @@ class TestTheList:
     async def test_a_description_with_a_colon_needs_no_quotes(
         self, path: Path, written: str, read: str, end: str
     ) -> None:
-        text = described(written).replace("name: x\n", "name: x\nlicense: MIT\nallowed-tools: [Read, Bash]\n")
+        more = "license: MIT\nallowed-tools: [Read, Bash]\nmetadata:\n  note: Brew: slowly\n  deep:\n    er: it's: so\n"
+        text = described(written).replace("name: x\n", f"name: x\n{more}")
         add_skill(path, "a", text.replace("\n", end))
         provider = DirectorySkillProvider(path)
 
@@ -105,7 +106,7 @@ class TestTheList:
             ("---\nx: " + "y" * 17_000 + "\n---\nHello\n", "more than 16,384 characters"),
             ('---\nname: x\ndescription: "Use when: the user\n---\nHello\n', "not YAML at line"),
             ("---\ndescription: Use when: asked\nname: [\n---\nHello\n", "not YAML at line 2"),
-            ("---\nmetadata:\n  note: a: b\n---\nHello\n", "not YAML at line 3"),
+            ("---\nmetadata:\n  a note: a: b\n---\nHello\n", "not YAML at line 3"),
             ("---\ndescription: Use when: \x07\n---\nHello\n", "not YAML"),
             ("---\nUse when: the user: asks\n---\nHello\n", "not YAML at line 2"),
         ],

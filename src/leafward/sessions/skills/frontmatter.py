@@ -93,9 +93,8 @@ def _compose(fields: str, file: str) -> Any:
     try:
         node = _node(fields)
     except (yaml.YAMLError, RecursionError) as error:
-        try:
-            node = _node(_with_quotes(fields))
-        except (yaml.YAMLError, RecursionError):
+        node = _leniently(fields)
+        if node is None:
             mark = getattr(error, "problem_mark", None)
             where = f" at line {mark.line + 2}" if mark is not None else ""
             raise ContextError(f"{file} has front matter that is not YAML{where}") from error
@@ -104,6 +103,17 @@ def _compose(fields: str, file: str) -> Any:
     if not isinstance(node, yaml.MappingNode):
         raise ContextError(f"{file} has front matter that is not a list of fields such as `description: …`")
     return node
+
+
+def _leniently(fields: str) -> Any:
+    """Read fields with quotes put where YAML needs them: around those that are not indented, then around all."""
+    yaml = yaml_module()
+    for quoted in (_with_quotes(fields), "".join(map(_quoted_within, _with_quotes(fields).splitlines(keepends=True)))):
+        try:
+            return _node(quoted)
+        except (yaml.YAMLError, RecursionError):
+            continue
+    return None
 
 
 def _node(text: str) -> Any:
@@ -128,6 +138,12 @@ def _quoted(field: str) -> str:
         line = " ".join(text.split()).replace("'", "''")
         return f"{name}: '{line}'\n"
     return field
+
+
+def _quoted_within(line: str) -> str:
+    """Do the same for an indented line, such as `  when: always: ask`."""
+    text = line.lstrip(" \t")
+    return line[: len(line) - len(text)] + _quoted(text) if text != line else line
 
 
 def _description(fields: Any, file: str) -> str | None:
