@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from leafward import ContextError, Session, StorageFull, assistant, open_store, tool_result, user
+from leafward import ContextError, Message, Session, StorageFull, assistant, open_store, tool_result, user
 from leafward.core.errors import LeaseLost
+from leafward.sessions.model_context import NEWEST
 from leafward.sessions.shown import MOST
 from leafward.sessions.toolset import ANSWER_CHARACTERS
 from leafward.stores import Store
@@ -282,6 +283,27 @@ async def test_a_refusal_is_not_seen_by_the_other_calls_of_the_same_reply(store:
         await tuesday.append_message(tool_result(call["id"], answers[-1]))
 
     assert [answer.startswith("Error:") for answer in answers] == [True, True]
+    assert await content(monday) == "Takes coffee black."
+
+
+@pytest.mark.parametrize("role", ["tool", "user"])
+@pytest.mark.parametrize("answered", [1, NEWEST])
+async def test_a_refusal_is_not_seen_by_a_reply_some_of_whose_results_are_stored(
+    store: Store, role: str, answered: int
+) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    others = [{"type": "tool_use", "id": f"o{number}", "name": "look", "input": {}} for number in range(answered)]
+    await tuesday.append_messages([user("I moved."), assistant([*others, *CALLS])])
+    for other in others:
+        result = {"type": "tool_result", "tool_use_id": other["id"], "content": "ok"}
+        await tuesday.append_message(Message(role, [result]))
+
+    for call in CALLS:
+        answer = await (await tuesday.tools()).call("set_context", call["input"])
+        assert was_shown(answer, "Takes coffee black.")
+
     assert await content(monday) == "Takes coffee black."
 
 

@@ -199,6 +199,11 @@ def holds_only_results(message: Message) -> bool:
     return all(isinstance(item, Result) for item in _items(message, 0))
 
 
+def is_question(message: Message) -> bool:
+    """Tell whether a message is what the user says, not what a tool found."""
+    return message.role == "user" and all(answered_id(part) is None for part in parts_of(message.body))
+
+
 def answers_below(message: Message, below: Sequence[Message]) -> bool:
     """Tell whether a result in a message answers a call in the messages directly below it."""
     if not any(answered_id(part) for part in parts_of(message.body)):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Literal, Protocol, TypeVar
 
-from leafward.core.calls import Call, pair
+from leafward.core.calls import Call, is_question, pair
 from leafward.core.errors import BlockNotFound, ContextError, MessageNotFound
 from leafward.core.message import Message
 from leafward.core.prompt import ContextBlock, ContextEntry
@@ -20,9 +20,9 @@ from leafward.stores.entries import BLOCK
 
 T = TypeVar("T")
 NEWEST = 16
-"""How many messages back the last reply of the model is looked for."""
+"""How many messages back the last reply of the model is looked for first."""
 RECENT = 200
-"""How many messages back an answer is looked for; one further back is shown again."""
+"""How many messages back an answer, or a reply above many results, is looked for; an older answer is shown again."""
 
 
 class SessionLike(Protocol):
@@ -196,7 +196,7 @@ class ModelContext:
     ) -> T:
         """Write, or delete where `text` is `None`, unless other text than the model knows would be lost.
 
-        `present` is what is probably there.
+        `present` is the text read just before; it may have changed since.
 
         Raises:
             NotShown: it would be; that it was shown is recorded.
@@ -247,7 +247,7 @@ class ModelContext:
             ids = [message.id for message in messages]
             if reply_id in ids:
                 reply, *since = messages[ids.index(reply_id) :]
-                return _last_message(since, "assistant") is not None and not _is_waiting(reply, [reply, *since])
+                return any(message.role == "assistant" for message in since) and not _is_waiting(reply, [reply, *since])
         return False
 
     async def _is_below(self, message_id: str, sibling_id: str) -> bool:
@@ -264,9 +264,9 @@ class ModelContext:
             return False
         stored = below[ids.index(sibling_id) :]
         if not stored:
-            return _leaf_id(await self._newest()) == message_id
+            return await self._leaf_id() == message_id
         # A question there means that the reply was never stored.
-        return stored[0].role != "user" and await self._is_on_branch(stored[0].id)
+        return not is_question(stored[0]) and await self._is_on_branch(stored[0].id)
 
     async def _is_on_branch(self, message_id: str) -> bool:
         try:
@@ -277,15 +277,23 @@ class ModelContext:
 
     async def _anchor(self, kind: Literal["wrote", "answered"]) -> Anchor:
         """Return where the conversation is: at the reply whose calls are being answered, or below the leaf."""
-        newest = await self._newest()
-        reply = _last_message(newest, "assistant", "user")
-        if reply is not None and reply.role == "assistant" and _is_waiting(reply, newest):
+        reply = await self._waiting_reply()
+        if reply is not None:
             return Anchor(kind, reply.id)
-        leaf_id = _leaf_id(newest)
-        return Anchor(BELOW, leaf_id, _leaf_id(await self._below(leaf_id)))
+        leaf_id = await self._leaf_id()
+        return Anchor(BELOW, leaf_id, _last_id(await self._below(leaf_id)))
 
-    async def _newest(self) -> list[Message]:
-        return await self._session.get_raw_history(limit=NEWEST)
+    async def _waiting_reply(self) -> Message | None:
+        """Return the last reply if one of its calls has no result and no question follows it."""
+        for limit in (NEWEST, RECENT):
+            messages = await self._session.get_raw_history(limit=limit)
+            said = [message for message in messages if message.role == "assistant" or is_question(message)]
+            if said:
+                return said[-1] if said[-1].role == "assistant" and _is_waiting(said[-1], messages) else None
+        return None
+
+    async def _leaf_id(self) -> str:
+        return _last_id(await self._session.get_raw_history(limit=1))
 
     async def _below(self, message_id: str) -> list[Message]:
         """Return the messages right below one, or the first ones of all branches."""
@@ -295,10 +303,6 @@ class ModelContext:
         return (await self._session.get_raw_history())[:1]
 
 
-def _last_message(messages: Sequence[Message], *roles: str) -> Message | None:
-    return next((message for message in reversed(messages) if message.role in roles), None)
-
-
 def _is_waiting(reply: Message, messages: Sequence[Message]) -> bool:
     """Tell whether a call in a reply has no result yet."""
     pairs = pair(messages)
@@ -306,7 +310,7 @@ def _is_waiting(reply: Message, messages: Sequence[Message]) -> bool:
     return any(pairs.is_waiting(call) for call in calls)
 
 
-def _leaf_id(messages: Sequence[Message]) -> str:
+def _last_id(messages: Sequence[Message]) -> str:
     return messages[-1].id if messages else ""
 
 
