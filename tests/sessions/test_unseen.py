@@ -321,6 +321,57 @@ async def test_a_refusal_is_seen_when_the_model_replies_again(store: Store) -> N
     assert (await (await chat(store, "tuesday").tools()).call("set_context", merged)).startswith("Written")
 
 
+async def call_in_a_step(session: Session, parts: list[dict[str, Any]], *, new_step: bool = True) -> str:
+    """Go on in an AI SDK reply, which is stored before and after it replaces the block, and return the answer."""
+    call = {"type": "tool-set_context", "toolCallId": f"c{len(parts)}", "state": "input-available", "input": {}}
+    parts += [{"type": "step-start"}, call] if new_step else [call]
+    await session.upsert_message(Message("assistant", parts, id="reply"))
+    answer = await replace(session, "Takes coffee black. Lives in Ghent.")
+    parts[-1] = {**call, "state": "output-available", "output": answer}
+    await session.upsert_message(Message("assistant", parts, id="reply"))
+    return answer
+
+
+async def test_a_refusal_is_seen_by_the_next_step_of_the_same_message(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    parts: list[dict[str, Any]] = []
+
+    assert was_shown(await call_in_a_step(tuesday, parts), "Takes coffee black.")
+    assert was_shown(await call_in_a_step(tuesday, parts, new_step=False), "Takes coffee black.")
+    assert (await call_in_a_step(tuesday, parts)).startswith("Written")
+
+
+async def test_a_refusal_is_not_seen_by_the_next_step_as_long_as_it_is_not_stored(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    parts: list[dict[str, Any]] = []
+    await call_in_a_step(tuesday, parts)
+    parts[-1] = {**parts[-1], "state": "input-available"}
+    del parts[-1]["output"]
+
+    assert was_shown(await call_in_a_step(tuesday, parts), "Takes coffee black.")
+
+
+async def test_a_refusal_is_seen_after_the_results_in_the_same_message(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    reply = Message("assistant", CALLS, id="reply")
+    await tuesday.append_message(reply)
+    assert was_shown(await replace(tuesday, "new"), "Takes coffee black.")
+    results = [{"type": "tool_result", "id": call["id"], "output": "refused"} for call in CALLS]
+
+    await tuesday.upsert_message(Message("assistant", [*CALLS, *results[:1]], id="reply"))
+    assert was_shown(await replace(tuesday, "new"), "Takes coffee black.")
+
+    again = {**CALLS[0], "id": "again"}
+    await tuesday.upsert_message(Message("assistant", [*CALLS, *results, again], id="reply"))
+    assert (await replace(tuesday, "new")).startswith("Written")
+
+
 async def test_a_refusal_on_another_branch_was_not_seen_on_this_one(store: Store) -> None:
     monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
     await tuesday.freeze_system_prompt()

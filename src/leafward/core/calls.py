@@ -175,9 +175,9 @@ class KnownPairs:
         return self._pairs
 
 
-def called_ids(message: Message) -> set[str]:
-    """Return the ids of the calls in a message."""
-    return {item.id for item in _items(message, 0) if isinstance(item, Call)}
+def called_ids(message: Message, parts: int | None = None) -> set[str]:
+    """Return the ids of the calls in a message, or in its first parts."""
+    return {item.id for item in _items(message, 0, parts) if isinstance(item, Call)}
 
 
 def missing_calls(messages: Sequence[Message]) -> set[str]:
@@ -301,8 +301,8 @@ def answered_id(part: Part) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _items(message: Message, row: int) -> Iterator[Item]:
-    for index, part in enumerate(parts_of(message.body)):
+def _items(message: Message, row: int, parts: int | None = None) -> Iterator[Item]:
+    for index, part in enumerate(parts_of(message.body)[:parts]):
         if part["type"] == "text" or raw_of(part) is not None:
             yield part
         elif part["type"] in CALLS:

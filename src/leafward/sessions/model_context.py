@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Literal, Protocol, TypeVar
 
-from leafward.core.calls import Call, is_question, pair
+from leafward.core.calls import Call, called_ids, is_question, pair
 from leafward.core.errors import BlockNotFound, ContextError, MessageNotFound
 from leafward.core.message import Message
+from leafward.core.parts import Part, is_ui_only, parts_of
 from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.transcript import shortened
 from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, Check, as_text, joined
@@ -84,7 +85,7 @@ class ModelContext:
         """
         text, label = as_text(content), block.config.label
         anchor, provider = await self._anchor(WROTE), block.source.provider
-        # Most blocks hold something, and a look is cheaper than an edit that is undone.
+        # Most blocks hold something, and a read is cheaper than an edit that is undone.
         present = await provider.get() if isinstance(provider, StoredContextProvider) else None
 
         async def write(check: Check) -> ContextBlock:
@@ -230,24 +231,25 @@ class ModelContext:
 
     async def _knows(self, label: str, key: str, text: str) -> bool:
         """Tell whether the model was shown a text on this branch, and has seen it."""
-        sighting = await self._shown.find(label, key, text)
-        if sighting is None or sighting.anchor is None:
-            return sighting is not None
-        kind, message_id, sibling_id = sighting.anchor
-        if kind == BELOW:
-            return await self._is_below(message_id, sibling_id)
-        if kind == ANSWERED:
-            return await self._has_seen_answers(message_id)
-        return await self._is_on_branch(message_id)
+        found = await self._shown.find(label, key, text)
+        if found is None or found.anchor is None:
+            return found is not None
+        anchor = found.anchor
+        if anchor.kind == BELOW:
+            return await self._is_below(anchor.message_id, anchor.sibling_id)
+        if anchor.kind == ANSWERED:
+            return await self._has_seen_answers(anchor.message_id, anchor.parts)
+        return await self._is_on_branch(anchor.message_id)
 
-    async def _has_seen_answers(self, reply_id: str) -> bool:
-        """Tell whether the calls of a reply are answered on this branch, and the model has replied again."""
+    async def _has_seen_answers(self, reply_id: str, parts: int) -> bool:
+        """Tell whether the calls in the first parts of a reply are answered on this branch, and the model went on."""
         for limit in (NEWEST, RECENT):
             messages = await self._session.get_raw_history(limit=limit)
             ids = [message.id for message in messages]
             if reply_id in ids:
                 reply, *since = messages[ids.index(reply_id) :]
-                return any(message.role == "assistant" for message in since) and not _is_waiting(reply, [reply, *since])
+                went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
+                return went_on and not _is_waiting(reply, [reply, *since], parts)
         return False
 
     async def _is_below(self, message_id: str, sibling_id: str) -> bool:
@@ -279,7 +281,7 @@ class ModelContext:
         """Return where the conversation is: at the reply whose calls are being answered, or below the leaf."""
         reply = await self._waiting_reply()
         if reply is not None:
-            return Anchor(kind, reply.id)
+            return Anchor(kind, reply.id, parts=len(parts_of(reply.body)))
         leaf_id = await self._leaf_id()
         return Anchor(BELOW, leaf_id, _last_id(await self._below(leaf_id)))
 
@@ -303,11 +305,22 @@ class ModelContext:
         return (await self._session.get_raw_history())[:1]
 
 
-def _is_waiting(reply: Message, messages: Sequence[Message]) -> bool:
-    """Tell whether a call in a reply has no result yet."""
+def _is_waiting(reply: Message, messages: Sequence[Message], parts: int | None = None) -> bool:
+    """Tell whether a call in a reply, or in its first parts, has no result yet."""
     pairs = pair(messages)
+    ids = called_ids(reply, parts)
     calls = (item for row in pairs.items for item in row if isinstance(item, Call) and item.message is reply)
-    return any(pairs.is_waiting(call) for call in calls)
+    return any(call.id in ids and pairs.is_waiting(call) for call in calls)
+
+
+def _has_further_step(reply: Message, parts: int) -> bool:
+    """Tell whether the model went on in a reply after its first parts, which it does after a result or a new step."""
+    further = dropwhile(lambda part: not _ends_step(part), parts_of(reply.body)[parts:])
+    return any(not is_ui_only(part) and part["type"] != "tool_result" for part in further)
+
+
+def _ends_step(part: Part) -> bool:
+    return part["type"] in ("step-start", "tool_result")
 
 
 def _last_id(messages: Sequence[Message]) -> str:

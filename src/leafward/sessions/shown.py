@@ -40,9 +40,11 @@ class Anchor(NamedTuple):
     """The reply, or the message that was the leaf; empty before the first message."""
     sibling_id: str = ""
     """Of `BELOW`: the newest message that was below the leaf already."""
+    parts: int = 0
+    """Of `ANSWERED`: how many parts the reply had; AI SDK goes on in the same message."""
 
 
-class Sighting(NamedTuple):
+class ShownText(NamedTuple):
     """A text that was shown: its digest, and where; a text in the prompt was shown on all branches."""
 
     digest: str
@@ -50,13 +52,13 @@ class Sighting(NamedTuple):
 
 
 class _News(NamedTuple):
-    """Sightings to be added to those of a block, and how many of them are kept."""
+    """Shown texts to be added to those of a block, and how many of them are kept."""
 
-    sightings: list[Sighting]
+    texts: list[ShownText]
     most: int
 
 
-_decode = Decoder(dict[str, list[Sighting]]).decode
+_decode = Decoder(dict[str, list[ShownText]]).decode
 
 
 class Shown:
@@ -68,7 +70,7 @@ class Shown:
         self._entries = entries
         self._in_handle: str | None = None
 
-    async def find(self, label: str, key: str, text: str) -> Sighting | None:
+    async def find(self, label: str, key: str, text: str) -> ShownText | None:
         """Return where a text was shown last; `None` when it was not, or too long ago."""
         digest = self._digest(key, text)
         return next((one for one in _read(await self._get()).get(label, ()) if one.digest == digest), None)
@@ -86,7 +88,7 @@ class Shown:
         """
         news = {
             label: _News(
-                [Sighting(self._digest(key, text), anchor) for key, text in shown.items()],
+                [ShownText(self._digest(key, text), anchor) for key, text in shown.items()],
                 1 if BLOCK in shown else MOST,
             )
             for label, shown in texts.items()
@@ -96,7 +98,7 @@ class Shown:
             self._in_handle = _with(self._in_handle, news)
         elif news:
             try:
-                # Most prompts are rendered again and again as they were, and a look is cheaper than an edit.
+                # Most prompts are rendered again and again as they were, and a read is cheaper than an edit.
                 old = await self._get() if anchor is None else None
                 if old is None or _with(old, news) != old:
                     await self._entries.edit(self._shelf, SHOWN, lambda old: _with(old, news))
@@ -117,16 +119,16 @@ class Shown:
 
 def _with(old: str | None, news: Mapping[str, _News]) -> str:
     kept = _read(old)
-    for label, (sightings, most) in news.items():
-        digests = {one.digest for one in sightings}
+    for label, (texts, most) in news.items():
+        digests = {one.digest for one in texts}
         former = kept.get(label, [])
         everywhere = {one.digest for one in former if one.anchor is None}
-        added = [Sighting(one.digest) if one.digest in everywhere else one for one in sightings]
+        added = [ShownText(one.digest) if one.digest in everywhere else one for one in texts]
         kept[label] = [*(one for one in former if one.digest not in digests), *added][-most:]
     return encode_text(kept)
 
 
-def _read(text: str | None) -> dict[str, list[Sighting]]:
+def _read(text: str | None) -> dict[str, list[ShownText]]:
     try:
         return {} if text is None else _decode(text)
     except DecodeError:
