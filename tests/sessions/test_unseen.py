@@ -437,6 +437,17 @@ async def test_what_was_written_on_another_branch_was_not_seen_on_this_one(asked
 
 
 @pytest.mark.parametrize("stored_first", [True, False])
+async def test_what_the_prompt_shows_is_known_on_all_branches_also_when_a_model_writes_it_again(
+    asked: Session, stored_first: bool
+) -> None:
+    assert (await write_in_a_reply(asked, "v1", "a", stored_first=stored_first)).startswith("Written")
+
+    await asked.checkout("question")
+
+    assert (await write_in_a_reply(asked, "v2", "b", stored_first=stored_first)).startswith("Written")
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
 async def test_what_a_model_wrote_it_may_replace_later_on_its_branch(
     store: Store, asked: Session, stored_first: bool
 ) -> None:
