@@ -13,9 +13,9 @@ import pytest
 
 from leafward import ContextError, Message, Session, StorageFull, assistant, open_store, tool_result, user
 from leafward.core.errors import LeaseLost
-from leafward.sessions.model_context import NEWEST
 from leafward.sessions.shown import MOST
 from leafward.sessions.toolset import ANSWER_CHARACTERS
+from leafward.sessions.waiting import NEWEST
 from leafward.stores import Store
 from leafward.stores.entries import NAMES, SHOWN, Edit, EntryIndex, Shelf
 from leafward.testing.keyed import look_up, note, with_facts
@@ -171,6 +171,53 @@ async def test_a_users_prompt_provider_shows_what_is_rendered_for_it(store: Stor
 
     assert "three" in cache.text
     assert (await replace(opened(), "four")).startswith("Written")
+
+
+@pytest.mark.parametrize("renewed_by", ["a refresh", "a compaction"])
+async def test_a_prompt_that_is_renewed_in_a_turn_was_not_seen_by_the_reply_that_waits(
+    store: Store, renewed_by: str
+) -> None:
+    def opened() -> Session:
+        return Session(store, "s", cached_prompt=cache).with_context("memory")
+
+    cache = Notes()
+    await opened().append_messages([user("a", id="a"), user("b", id="b")])
+    await opened().freeze_system_prompt()
+    await opened().replace_context_block("memory", "unseen")
+    await opened().append_message(assistant(CALLS[:1]))
+
+    if renewed_by == "a refresh":
+        await opened().refresh_system_prompt()
+    else:
+        await opened().add_compaction("short", "a", "b")
+
+    assert "unseen" in cache.text
+    assert not (await replace(opened(), "new")).startswith("Written")
+    await opened().append_messages([tool_result("c0", "refused"), assistant(CALLS[1:])])
+    assert (await replace(opened(), "new")).startswith("Written")
+
+
+async def test_what_a_prompt_that_was_renewed_in_a_turn_shows_is_seen_by_the_next_reply(store: Store) -> None:
+    session = chat(store, "s")
+    await session.freeze_system_prompt()
+    await session.replace_context_block("memory", "unseen")
+    await session.append_message(assistant(CALLS[:1]))
+    await session.refresh_system_prompt()
+
+    await session.append_messages([tool_result("c0", "no such tool"), assistant(CALLS[1:])])
+
+    assert (await replace(chat(store, "s"), "new")).startswith("Written")
+
+
+async def test_what_a_model_wrote_it_knows_also_when_the_prompt_is_renewed_in_its_turn(store: Store) -> None:
+    session = chat(store, "s")
+    await session.append_message(assistant(CALLS))
+    await replace(session, "written")
+    await session.append_message(tool_result("c0", "Written."))
+
+    assert "written" in await session.refresh_system_prompt()
+
+    assert (await replace(chat(store, "s"), "new")).startswith("Written")
 
 
 async def test_of_many_entries_those_shown_last_count(store: Store) -> None:

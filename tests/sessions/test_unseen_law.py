@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leafward import Message, Session, assistant, open_store, user
-from leafward.sessions.model_context import NEWEST
+from leafward.sessions.waiting import NEWEST
 from leafward.stores.entries import Edit, EntryIndex, Shelf
 from leafward.testing.unseen import append, replace
 
@@ -56,7 +56,9 @@ class Branches:
         return words
 
     def prompt(self, text: str) -> None:
-        self._prompted.update(text.split())
+        """Show a prompt; a reply that waits for its results was made before."""
+        if self.leaf not in self._calls:
+            self._prompted.update(text.split())
 
     def answer(self, written: str, shown: str) -> None:
         """Answer a call of a reply: of the one that is the leaf and has no answer, or of one that is not stored yet."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Literal, Protocol, TypeVar
 
-from leafward.core.calls import Call, called_ids, is_question, pair
+from leafward.core.calls import is_question
 from leafward.core.errors import BlockNotFound, ContextError, MessageNotFound
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_ui_only, parts_of
@@ -15,15 +15,12 @@ from leafward.core.transcript import shortened
 from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, Check, as_text, joined
 from leafward.sessions.providers import StoredContextProvider, StoredSearchProvider, write_entries
 from leafward.sessions.setup import Block
-from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown
+from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown, at_reply
 from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
+from leafward.sessions.waiting import NEWEST, RECENT, find_waiting_reply, is_waiting
 from leafward.stores.entries import BLOCK
 
 T = TypeVar("T")
-NEWEST = 16
-"""How many messages back the last reply of the model is looked for first."""
-RECENT = 200
-"""How many messages back an answer, or a reply above many results, is looked for; an older answer is shown again."""
 
 
 class SessionLike(Protocol):
@@ -249,7 +246,7 @@ class ModelContext:
             if reply_id in ids:
                 reply, *since = messages[ids.index(reply_id) :]
                 went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
-                return went_on and not _is_waiting(reply, [reply, *since], parts)
+                return went_on and not is_waiting(reply, [reply, *since], parts)
         return False
 
     async def _is_below(self, message_id: str, sibling_id: str) -> bool:
@@ -279,20 +276,11 @@ class ModelContext:
 
     async def _anchor(self, kind: Literal["wrote", "answered"]) -> Anchor:
         """Return where the conversation is: at the reply whose calls are being answered, or below the leaf."""
-        reply = await self._waiting_reply()
+        reply = await find_waiting_reply(lambda limit: self._session.get_raw_history(limit=limit))
         if reply is not None:
-            return Anchor(kind, reply.id, parts=len(parts_of(reply.body)))
+            return at_reply(kind, reply)
         leaf_id = await self._leaf_id()
         return Anchor(BELOW, leaf_id, _last_id(await self._below(leaf_id)))
-
-    async def _waiting_reply(self) -> Message | None:
-        """Return the last reply if one of its calls has no result and no question follows it."""
-        for limit in (NEWEST, RECENT):
-            messages = await self._session.get_raw_history(limit=limit)
-            said = [message for message in messages if message.role == "assistant" or is_question(message)]
-            if said:
-                return said[-1] if said[-1].role == "assistant" and _is_waiting(said[-1], messages) else None
-        return None
 
     async def _leaf_id(self) -> str:
         return _last_id(await self._session.get_raw_history(limit=1))
@@ -303,14 +291,6 @@ class ModelContext:
             return await self._session.get_branches(message_id or None)
         # A custom storage lists no first messages, so only that of this branch is known.
         return (await self._session.get_raw_history())[:1]
-
-
-def _is_waiting(reply: Message, messages: Sequence[Message], parts: int | None = None) -> bool:
-    """Tell whether a call in a reply, or in its first parts, has no result yet."""
-    pairs = pair(messages)
-    ids = called_ids(reply, parts)
-    calls = (item for row in pairs.items for item in row if isinstance(item, Call) and item.message is reply)
-    return any(call.id in ids and pairs.is_waiting(call) for call in calls)
 
 
 def _has_further_step(reply: Message, parts: int) -> bool:
