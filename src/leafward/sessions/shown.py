@@ -52,7 +52,7 @@ def at_reply(kind: Literal["wrote", "answered"], reply: Message) -> Anchor:
 
 
 class ShownText(NamedTuple):
-    """A text that was shown: its digest, and where; most texts in the prompt were shown on all branches."""
+    """A text that was shown: its digest, and where; without an anchor in the prompt, on all branches."""
 
     digest: str
     anchor: Anchor | None = None
