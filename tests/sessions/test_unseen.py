@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from leafward import ContextError, Session, StorageFull, assistant, open_store, tool_result, user
+from leafward import ContextError, Message, Session, StorageFull, assistant, open_store, tool_result, user
 from leafward.core.errors import LeaseLost
 from leafward.sessions.shown import MOST
 from leafward.sessions.toolset import ANSWER_CHARACTERS
+from leafward.sessions.waiting import NEWEST
 from leafward.stores import Store
 from leafward.stores.entries import NAMES, SHOWN, Edit, EntryIndex, Shelf
 from leafward.testing.keyed import look_up, note, with_facts
@@ -172,6 +173,53 @@ async def test_a_users_prompt_provider_shows_what_is_rendered_for_it(store: Stor
     assert (await replace(opened(), "four")).startswith("Written")
 
 
+@pytest.mark.parametrize("renewed_by", ["a refresh", "a compaction"])
+async def test_a_prompt_that_is_renewed_in_a_turn_was_not_seen_by_the_reply_that_waits(
+    store: Store, renewed_by: str
+) -> None:
+    def opened() -> Session:
+        return Session(store, "s", cached_prompt=cache).with_context("memory")
+
+    cache = Notes()
+    await opened().append_messages([user("a", id="a"), user("b", id="b")])
+    await opened().freeze_system_prompt()
+    await opened().replace_context_block("memory", "unseen")
+    await opened().append_message(assistant(CALLS[:1]))
+
+    if renewed_by == "a refresh":
+        await opened().refresh_system_prompt()
+    else:
+        await opened().add_compaction("short", "a", "b")
+
+    assert "unseen" in cache.text
+    assert not (await replace(opened(), "new")).startswith("Written")
+    await opened().append_messages([tool_result("c0", "refused"), assistant(CALLS[1:])])
+    assert (await replace(opened(), "new")).startswith("Written")
+
+
+async def test_what_a_prompt_that_was_renewed_in_a_turn_shows_is_seen_by_the_next_reply(store: Store) -> None:
+    session = chat(store, "s")
+    await session.freeze_system_prompt()
+    await session.replace_context_block("memory", "unseen")
+    await session.append_message(assistant(CALLS[:1]))
+    await session.refresh_system_prompt()
+
+    await session.append_messages([tool_result("c0", "no such tool"), assistant(CALLS[1:])])
+
+    assert (await replace(chat(store, "s"), "new")).startswith("Written")
+
+
+async def test_what_a_model_wrote_it_knows_also_when_the_prompt_is_renewed_in_its_turn(store: Store) -> None:
+    session = chat(store, "s")
+    await session.append_message(assistant(CALLS))
+    await replace(session, "written")
+    await session.append_message(tool_result("c0", "Written."))
+
+    assert "written" in await session.refresh_system_prompt()
+
+    assert (await replace(chat(store, "s"), "new")).startswith("Written")
+
+
 async def test_of_many_entries_those_shown_last_count(store: Store) -> None:
     session = with_facts(store)
     for number in range(MOST + 1):
@@ -285,6 +333,27 @@ async def test_a_refusal_is_not_seen_by_the_other_calls_of_the_same_reply(store:
     assert await content(monday) == "Takes coffee black."
 
 
+@pytest.mark.parametrize("role", ["tool", "user"])
+@pytest.mark.parametrize("answered", [1, NEWEST])
+async def test_a_refusal_is_not_seen_by_a_reply_some_of_whose_results_are_stored(
+    store: Store, role: str, answered: int
+) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    others = [{"type": "tool_use", "id": f"o{number}", "name": "look", "input": {}} for number in range(answered)]
+    await tuesday.append_messages([user("I moved."), assistant([*others, *CALLS])])
+    for other in others:
+        result = {"type": "tool_result", "tool_use_id": other["id"], "content": "ok"}
+        await tuesday.append_message(Message(role, [result]))
+
+    for call in CALLS:
+        answer = await (await tuesday.tools()).call("set_context", call["input"])
+        assert was_shown(answer, "Takes coffee black.")
+
+    assert await content(monday) == "Takes coffee black."
+
+
 async def test_a_refusal_is_seen_when_the_model_replies_again(store: Store) -> None:
     monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
     await tuesday.freeze_system_prompt()
@@ -297,6 +366,57 @@ async def test_a_refusal_is_seen_when_the_model_replies_again(store: Store) -> N
     await tuesday.append_message(assistant([{**CALLS[1], "input": merged}]))
 
     assert (await (await chat(store, "tuesday").tools()).call("set_context", merged)).startswith("Written")
+
+
+async def call_in_a_step(session: Session, parts: list[dict[str, Any]], *, new_step: bool = True) -> str:
+    """Go on in an AI SDK reply, which is stored before and after it replaces the block, and return the answer."""
+    call = {"type": "tool-set_context", "toolCallId": f"c{len(parts)}", "state": "input-available", "input": {}}
+    parts += [{"type": "step-start"}, call] if new_step else [call]
+    await session.upsert_message(Message("assistant", parts, id="reply"))
+    answer = await replace(session, "Takes coffee black. Lives in Ghent.")
+    parts[-1] = {**call, "state": "output-available", "output": answer}
+    await session.upsert_message(Message("assistant", parts, id="reply"))
+    return answer
+
+
+async def test_a_refusal_is_seen_by_the_next_step_of_the_same_message(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    parts: list[dict[str, Any]] = []
+
+    assert was_shown(await call_in_a_step(tuesday, parts), "Takes coffee black.")
+    assert was_shown(await call_in_a_step(tuesday, parts, new_step=False), "Takes coffee black.")
+    assert (await call_in_a_step(tuesday, parts)).startswith("Written")
+
+
+async def test_a_refusal_is_not_seen_by_the_next_step_as_long_as_it_is_not_stored(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    parts: list[dict[str, Any]] = []
+    await call_in_a_step(tuesday, parts)
+    parts[-1] = {**parts[-1], "state": "input-available"}
+    del parts[-1]["output"]
+
+    assert was_shown(await call_in_a_step(tuesday, parts), "Takes coffee black.")
+
+
+async def test_a_refusal_is_seen_after_the_results_in_the_same_message(store: Store) -> None:
+    monday, tuesday = chat(store, "monday"), chat(store, "tuesday")
+    await tuesday.freeze_system_prompt()
+    await monday.append_context_block("memory", "Takes coffee black.")
+    reply = Message("assistant", CALLS, id="reply")
+    await tuesday.append_message(reply)
+    assert was_shown(await replace(tuesday, "new"), "Takes coffee black.")
+    results = [{"type": "tool_result", "id": call["id"], "output": "refused"} for call in CALLS]
+
+    await tuesday.upsert_message(Message("assistant", [*CALLS, *results[:1]], id="reply"))
+    assert was_shown(await replace(tuesday, "new"), "Takes coffee black.")
+
+    again = {**CALLS[0], "id": "again"}
+    await tuesday.upsert_message(Message("assistant", [*CALLS, *results, again], id="reply"))
+    assert (await replace(tuesday, "new")).startswith("Written")
 
 
 async def test_a_refusal_on_another_branch_was_not_seen_on_this_one(store: Store) -> None:
@@ -361,6 +481,17 @@ async def test_what_was_written_on_another_branch_was_not_seen_on_this_one(asked
     await asked.checkout("a", tip=True)
     assert was_shown(await write_in_a_reply(asked, "v4", "d", stored_first=stored_first), "v2")
     assert (await write_in_a_reply(asked, "v4", "e", stored_first=stored_first)).startswith("Written")
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
+async def test_what_the_prompt_shows_is_known_on_all_branches_also_when_a_model_writes_it_again(
+    asked: Session, stored_first: bool
+) -> None:
+    assert (await write_in_a_reply(asked, "v1", "a", stored_first=stored_first)).startswith("Written")
+
+    await asked.checkout("question")
+
+    assert (await write_in_a_reply(asked, "v2", "b", stored_first=stored_first)).startswith("Written")
 
 
 @pytest.mark.parametrize("stored_first", [True, False])

@@ -10,12 +10,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leafward import Session, assistant, open_store, tool_result, user
+from leafward import Message, Session, assistant, open_store, user
+from leafward.sessions.waiting import NEWEST
 from leafward.stores.entries import Edit, EntryIndex, Shelf
 from leafward.testing.unseen import append, replace
 
 CHATS = ("monday", "tuesday", "wednesday")
 ACTIONS = (
+    "call",
     "call",
     "call",
     "replace",
@@ -54,7 +56,9 @@ class Branches:
         return words
 
     def prompt(self, text: str) -> None:
-        self._prompted.update(text.split())
+        """Show a prompt; a reply that waits for its results was made before."""
+        if self.leaf not in self._calls:
+            self._prompted.update(text.split())
 
     def answer(self, written: str, shown: str) -> None:
         """Answer a call of a reply: of the one that is the leaf and has no answer, or of one that is not stored yet."""
@@ -145,12 +149,7 @@ async def live(opened: Callable[[], Session], name: str, steps: Steps, journal: 
             case "replace":
                 chat.answer(text, _shown_by(await replace(session, text)))
             case "call":
-                call = {"type": "tool_use", "id": word, "name": "set_context", "input": {"content": text}}
-                await session.append_message(assistant([call], id=f"call {word}"))
-                chat.store(f"call {word}", text, reply=True, calls=True)
-                answer = await replace(session, text)
-                await session.append_message(tool_result(word, answer, id=f"answer {word}"))
-                chat.store(f"answer {word}", _shown_by(answer), reply=True)
+                await reply_with_calls(session, chat, word, text, choice)
             case "append":
                 await append(session, word)
                 chat.answer(word, "")
@@ -177,6 +176,22 @@ async def live(opened: Callable[[], Session], name: str, steps: Steps, journal: 
                 chat.store(f"a {word}", reply=False)
                 chat.store(f"b {word}", reply=False)
                 await session.add_compaction("short", f"a {word}", f"b {word}")
+
+
+async def reply_with_calls(session: Session, chat: Branches, word: str, text: str, choice: int) -> None:
+    """Store a reply that replaces the block once or twice, perhaps after many other calls, and the results."""
+    ids = [f"{word} {number}" for number in range((1, 2, NEWEST + 2)[choice % 3])]
+    calls = [{"type": "tool_use", "id": call_id, "name": "set_context", "input": {}} for call_id in ids]
+    await session.append_message(assistant(calls, id=f"calls {word}"))
+    chat.store(f"calls {word}", text, reply=True, calls=True)
+    shown: list[str] = []
+    for call_id in ids:
+        answer = await replace(session, text) if call_id in ids[-2:] else "ok"
+        shown.append(_shown_by(answer))
+        result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
+        await session.append_message(Message(("tool", "user")[choice % 2], [result], id=f"answer {call_id}"))
+        is_last = call_id == ids[-1]
+        chat.store(f"answer {call_id}", " ".join(shown) if is_last else "", reply=True, calls=not is_last)
 
 
 def _shown_by(answer: str) -> str:

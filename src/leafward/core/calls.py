@@ -175,9 +175,9 @@ class KnownPairs:
         return self._pairs
 
 
-def called_ids(message: Message) -> set[str]:
-    """Return the ids of the calls in a message."""
-    return {item.id for item in _items(message, 0) if isinstance(item, Call)}
+def called_ids(message: Message, parts: int | None = None) -> set[str]:
+    """Return the ids of the calls in a message, or in its first parts."""
+    return {item.id for item in _items(message, 0, parts) if isinstance(item, Call)}
 
 
 def missing_calls(messages: Sequence[Message]) -> set[str]:
@@ -197,6 +197,11 @@ def has_unanswered_call(messages: Sequence[Message]) -> bool:
 def holds_only_results(message: Message) -> bool:
     """Tell whether nothing but results is in a message, so that a result above it may answer a call below it."""
     return all(isinstance(item, Result) for item in _items(message, 0))
+
+
+def is_question(message: Message) -> bool:
+    """Tell whether a message is what the user says, not what a tool found."""
+    return message.role == "user" and all(answered_id(part) is None for part in parts_of(message.body))
 
 
 def answers_below(message: Message, below: Sequence[Message]) -> bool:
@@ -296,8 +301,8 @@ def answered_id(part: Part) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _items(message: Message, row: int) -> Iterator[Item]:
-    for index, part in enumerate(parts_of(message.body)):
+def _items(message: Message, row: int, parts: int | None = None) -> Iterator[Item]:
+    for index, part in enumerate(parts_of(message.body)[:parts]):
         if part["type"] == "text" or raw_of(part) is not None:
             yield part
         elif part["type"] in CALLS:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 
-from leafward.core.calls import Pairs, answered_id
+from leafward.core.calls import Pairs, is_question
 from leafward.core.compaction import CompactionContext
 from leafward.core.cuts import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import is_summary_id
-from leafward.core.parts import parts_of
 from leafward.core.shortened_results import shorten_results
 from leafward.core.summary_prompt import SummaryPrompts
 from leafward.core.tokens import MESSAGE_OVERHEAD, TokenCounter, checked_count, estimate_tokens
@@ -197,7 +196,7 @@ class _Planner:
     def _choose_kept(self) -> int:
         """Return how much head and tail may take: half of what is free, or what the user's last message needs."""
         newest = self._newest()
-        asks = self._is_over() and _is_question(self._messages[-1]) and newest <= self._left * 3 // 4
+        asks = self._is_over() and is_question(self._messages[-1]) and newest <= self._left * 3 // 4
         return max(self._free // 2, newest if asks else 0)
 
     def _newest(self) -> int:
@@ -305,11 +304,6 @@ class _Planner:
         self._messages[first:] = shown
         self._weigh()
         return results
-
-
-def _is_question(message: Message) -> bool:
-    """Tell whether a message is what the user says, not what a tool found."""
-    return message.role == "user" and all(answered_id(part) is None for part in parts_of(message.body))
 
 
 def _check_number(name: str, value: object, least: int) -> None:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Literal, Protocol, TypeVar
 
-from leafward.core.calls import Call, pair
+from leafward.core.calls import is_question
 from leafward.core.errors import BlockNotFound, ContextError, MessageNotFound
 from leafward.core.message import Message
+from leafward.core.parts import Part, is_ui_only, parts_of
 from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.transcript import shortened
 from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, Check, as_text, joined
 from leafward.sessions.providers import StoredContextProvider, StoredSearchProvider, write_entries
 from leafward.sessions.setup import Block
-from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown
+from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown, at_reply
 from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
+from leafward.sessions.waiting import NEWEST, RECENT, find_waiting_reply, is_waiting
 from leafward.stores.entries import BLOCK
 
 T = TypeVar("T")
-NEWEST = 16
-"""How many messages back the last reply of the model is looked for."""
-RECENT = 200
-"""How many messages back an answer is looked for; one further back is shown again."""
 
 
 class SessionLike(Protocol):
@@ -84,7 +82,7 @@ class ModelContext:
         """
         text, label = as_text(content), block.config.label
         anchor, provider = await self._anchor(WROTE), block.source.provider
-        # Most blocks hold something, and a look is cheaper than an edit that is undone.
+        # Most blocks hold something, and a read is cheaper than an edit that is undone.
         present = await provider.get() if isinstance(provider, StoredContextProvider) else None
 
         async def write(check: Check) -> ContextBlock:
@@ -196,7 +194,7 @@ class ModelContext:
     ) -> T:
         """Write, or delete where `text` is `None`, unless other text than the model knows would be lost.
 
-        `present` is what is probably there.
+        `present` is the text read just before; it may have changed since.
 
         Raises:
             NotShown: it would be; that it was shown is recorded.
@@ -230,24 +228,25 @@ class ModelContext:
 
     async def _knows(self, label: str, key: str, text: str) -> bool:
         """Tell whether the model was shown a text on this branch, and has seen it."""
-        sighting = await self._shown.find(label, key, text)
-        if sighting is None or sighting.anchor is None:
-            return sighting is not None
-        kind, message_id, sibling_id = sighting.anchor
-        if kind == BELOW:
-            return await self._is_below(message_id, sibling_id)
-        if kind == ANSWERED:
-            return await self._has_seen_answers(message_id)
-        return await self._is_on_branch(message_id)
+        found = await self._shown.find(label, key, text)
+        if found is None or found.anchor is None:
+            return found is not None
+        anchor = found.anchor
+        if anchor.kind == BELOW:
+            return await self._is_below(anchor.message_id, anchor.sibling_id)
+        if anchor.kind == ANSWERED:
+            return await self._has_seen_answers(anchor.message_id, anchor.parts)
+        return await self._is_on_branch(anchor.message_id)
 
-    async def _has_seen_answers(self, reply_id: str) -> bool:
-        """Tell whether the calls of a reply are answered on this branch, and the model has replied again."""
+    async def _has_seen_answers(self, reply_id: str, parts: int) -> bool:
+        """Tell whether the calls in the first parts of a reply are answered on this branch, and the model went on."""
         for limit in (NEWEST, RECENT):
             messages = await self._session.get_raw_history(limit=limit)
             ids = [message.id for message in messages]
             if reply_id in ids:
                 reply, *since = messages[ids.index(reply_id) :]
-                return _last_message(since, "assistant") is not None and not _is_waiting(reply, [reply, *since])
+                went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
+                return went_on and not is_waiting(reply, [reply, *since], parts)
         return False
 
     async def _is_below(self, message_id: str, sibling_id: str) -> bool:
@@ -264,9 +263,9 @@ class ModelContext:
             return False
         stored = below[ids.index(sibling_id) :]
         if not stored:
-            return _leaf_id(await self._newest()) == message_id
+            return await self._leaf_id() == message_id
         # A question there means that the reply was never stored.
-        return stored[0].role != "user" and await self._is_on_branch(stored[0].id)
+        return not is_question(stored[0]) and await self._is_on_branch(stored[0].id)
 
     async def _is_on_branch(self, message_id: str) -> bool:
         try:
@@ -277,15 +276,14 @@ class ModelContext:
 
     async def _anchor(self, kind: Literal["wrote", "answered"]) -> Anchor:
         """Return where the conversation is: at the reply whose calls are being answered, or below the leaf."""
-        newest = await self._newest()
-        reply = _last_message(newest, "assistant", "user")
-        if reply is not None and reply.role == "assistant" and _is_waiting(reply, newest):
-            return Anchor(kind, reply.id)
-        leaf_id = _leaf_id(newest)
-        return Anchor(BELOW, leaf_id, _leaf_id(await self._below(leaf_id)))
+        reply = await find_waiting_reply(lambda limit: self._session.get_raw_history(limit=limit))
+        if reply is not None:
+            return at_reply(kind, reply)
+        leaf_id = await self._leaf_id()
+        return Anchor(BELOW, leaf_id, _last_id(await self._below(leaf_id)))
 
-    async def _newest(self) -> list[Message]:
-        return await self._session.get_raw_history(limit=NEWEST)
+    async def _leaf_id(self) -> str:
+        return _last_id(await self._session.get_raw_history(limit=1))
 
     async def _below(self, message_id: str) -> list[Message]:
         """Return the messages right below one, or the first ones of all branches."""
@@ -295,18 +293,17 @@ class ModelContext:
         return (await self._session.get_raw_history())[:1]
 
 
-def _last_message(messages: Sequence[Message], *roles: str) -> Message | None:
-    return next((message for message in reversed(messages) if message.role in roles), None)
+def _has_further_step(reply: Message, parts: int) -> bool:
+    """Tell whether the model went on in a reply after its first parts, which it does after a result or a new step."""
+    further = dropwhile(lambda part: not _ends_step(part), parts_of(reply.body)[parts:])
+    return any(not is_ui_only(part) and part["type"] != "tool_result" for part in further)
 
 
-def _is_waiting(reply: Message, messages: Sequence[Message]) -> bool:
-    """Tell whether a call in a reply has no result yet."""
-    pairs = pair(messages)
-    calls = (item for row in pairs.items for item in row if isinstance(item, Call) and item.message is reply)
-    return any(pairs.is_waiting(call) for call in calls)
+def _ends_step(part: Part) -> bool:
+    return part["type"] in ("step-start", "tool_result")
 
 
-def _leaf_id(messages: Sequence[Message]) -> str:
+def _last_id(messages: Sequence[Message]) -> str:
     return messages[-1].id if messages else ""
 
 

@@ -59,7 +59,7 @@ class SessionParts:
     def prompt(self) -> FrozenPrompt:
         from leafward.sessions.system_prompt import FrozenPrompt
 
-        return FrozenPrompt(self._setup, self.blocks, self.shown, self._scope, self._store)
+        return FrozenPrompt(self._setup, self.blocks, self.shown, self._scope, self._store, self.messages)
 
     @cached_property
     def compactor(self) -> Compactor:

@@ -8,7 +8,7 @@ text again before it may overwrite it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from msgspec import DecodeError
@@ -17,6 +17,8 @@ from msgspec.json import Decoder
 from leafward.core.errors import LeaseLost, StoreError
 from leafward.core.ids import Scope
 from leafward.core.json import encode_text
+from leafward.core.message import Message
+from leafward.core.parts import parts_of
 from leafward.stores.entries import BLOCK, NAMES, SHOWN, EntryIndex, Shelf
 
 MOST = 50
@@ -40,23 +42,30 @@ class Anchor(NamedTuple):
     """The reply, or the message that was the leaf; empty before the first message."""
     sibling_id: str = ""
     """Of `BELOW`: the newest message that was below the leaf already."""
+    parts: int = 0
+    """Of `ANSWERED`: how many parts the reply had; AI SDK goes on in the same message."""
 
 
-class Sighting(NamedTuple):
-    """A text that was shown: its digest, and where; a text in the prompt was shown on all branches."""
+def at_reply(kind: Literal["wrote", "answered"], reply: Message) -> Anchor:
+    """Return the place of a reply as it is now."""
+    return Anchor(kind, reply.id, parts=len(parts_of(reply.body)))
+
+
+class ShownText(NamedTuple):
+    """A text that was shown: its digest, and where; without an anchor in the prompt, on all branches."""
 
     digest: str
     anchor: Anchor | None = None
 
 
 class _News(NamedTuple):
-    """Sightings to be added to those of a block, and how many of them are kept."""
+    """Shown texts to be added to those of a block, and how many of them are kept."""
 
-    sightings: list[Sighting]
+    texts: list[ShownText]
     most: int
 
 
-_decode = Decoder(dict[str, list[Sighting]]).decode
+_decode = Decoder(dict[str, list[ShownText]]).decode
 
 
 class Shown:
@@ -68,10 +77,13 @@ class Shown:
         self._entries = entries
         self._in_handle: str | None = None
 
-    async def find(self, label: str, key: str, text: str) -> Sighting | None:
+    async def find(self, label: str, key: str, text: str) -> ShownText | None:
         """Return where a text was shown last; `None` when it was not, or too long ago."""
+        return self._find_in(await self._get(), label, text, key)
+
+    def _find_in(self, kept: str | None, label: str, text: str, key: str = BLOCK) -> ShownText | None:
         digest = self._digest(key, text)
-        return next((one for one in _read(await self._get()).get(label, ()) if one.digest == digest), None)
+        return next((one for one in _read(kept).get(label, ()) if one.digest == digest), None)
 
     def _digest(self, key: str, text: str) -> str:
         """Return the digest of a text in this session: a fork copies digests, and was shown nothing yet."""
@@ -79,30 +91,48 @@ class Shown:
         salted = f"{self._session_id}\0{key}\0{text.strip()}"
         return hashlib.sha256(salted.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    async def add(self, texts: Mapping[str, Mapping[str, str]], anchor: Anchor | None = None) -> bool:
+    async def add_prompt(self, texts: Mapping[str, str], find_reply: Callable[[], Awaitable[Message | None]]) -> None:
+        """Count the texts of blocks, given by label, as shown in the prompt; what cannot be stored does not count.
+
+        A reply that waits for results was made before, and was not shown them: only what follows it was.
+        """
+        news = {label: {BLOCK: text} for label, text in texts.items()}
+        try:
+            # Most prompts are rendered again and again as they were, and a read is cheaper than an edit.
+            old = await self._get()
+            if news and _with(old, self._news(news, None)) != old:
+                reply = await find_reply()
+                if reply is not None:
+                    # What was shown before, such as what it wrote itself, stays so.
+                    news = {label: new for label, new in news.items() if not self._find_in(old, label, new[BLOCK])}
+                await self.add(news, None if reply is None else at_reply(ANSWERED, reply))
+        except (StoreError, LeaseLost):
+            return
+
+    async def add(self, texts: Mapping[str, Mapping[str, str]], anchor: Anchor | None) -> bool:
         """Count texts, given by label and key, as shown; False when that could not be stored.
 
         The read or write that this follows did not fail, so neither does this: the next refusal shows the text again.
         """
-        news = {
+        news = self._news(texts, anchor)
+        if self._entries is None:
+            self._in_handle = _with(self._in_handle, news)
+        elif news:
+            try:
+                await self._entries.edit(self._shelf, SHOWN, lambda old: _with(old, news))
+            except (StoreError, LeaseLost):
+                return False
+        return True
+
+    def _news(self, texts: Mapping[str, Mapping[str, str]], anchor: Anchor | None) -> dict[str, _News]:
+        return {
             label: _News(
-                [Sighting(self._digest(key, text), anchor) for key, text in shown.items()],
+                [ShownText(self._digest(key, text), anchor) for key, text in shown.items()],
                 1 if BLOCK in shown else MOST,
             )
             for label, shown in texts.items()
             if shown
         }
-        if self._entries is None:
-            self._in_handle = _with(self._in_handle, news)
-        elif news:
-            try:
-                # Most prompts are rendered again and again as they were, and a look is cheaper than an edit.
-                old = await self._get() if anchor is None else None
-                if old is None or _with(old, news) != old:
-                    await self._entries.edit(self._shelf, SHOWN, lambda old: _with(old, news))
-            except (StoreError, LeaseLost):
-                return False
-        return True
 
     def clear(self) -> None:
         """Count nothing as shown any more; a store deletes its entry when it clears the messages."""
@@ -117,16 +147,16 @@ class Shown:
 
 def _with(old: str | None, news: Mapping[str, _News]) -> str:
     kept = _read(old)
-    for label, (sightings, most) in news.items():
-        digests = {one.digest for one in sightings}
+    for label, (texts, most) in news.items():
+        digests = {one.digest for one in texts}
         former = kept.get(label, [])
         everywhere = {one.digest for one in former if one.anchor is None}
-        added = [Sighting(one.digest) if one.digest in everywhere else one for one in sightings]
+        added = [ShownText(one.digest) if one.digest in everywhere else one for one in texts]
         kept[label] = [*(one for one in former if one.digest not in digests), *added][-most:]
     return encode_text(kept)
 
 
-def _read(text: str | None) -> dict[str, list[Sighting]]:
+def _read(text: str | None) -> dict[str, list[ShownText]]:
     try:
         return {} if text is None else _decode(text)
     except DecodeError:

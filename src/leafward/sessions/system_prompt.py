@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Scope
 from leafward.core.json import encode_text
+from leafward.core.message import Message
 from leafward.core.prompt import ContextBlock, render_prompt
 from leafward.core.tokens import estimate_tokens
 from leafward.sessions.context import Blocks
@@ -16,8 +18,9 @@ from leafward.sessions.providers import Place, Source, is_kept_in
 from leafward.sessions.setup import Setup
 from leafward.sessions.shown import Shown
 from leafward.sessions.user_functions import TIMEOUT_S
-from leafward.stores.contracts import Store
-from leafward.stores.entries import BLOCK, NAMES, EntryIndex, Prompt, Shelf
+from leafward.sessions.waiting import find_waiting_reply
+from leafward.stores.contracts import MessageStore, Store
+from leafward.stores.entries import NAMES, EntryIndex, Prompt, Shelf
 
 _FINGERPRINT = "fingerprint"
 """Where a session remembers what a prompt at a user's provider was rendered from."""
@@ -36,7 +39,11 @@ class _TokenEstimate(NamedTuple):
 class FrozenPrompt:
     """Renders the blocks of a session and keeps the result: in the handle, in the store, or at a user's provider."""
 
-    def __init__(self, setup: Setup, blocks: Blocks, shown: Shown, scope: Scope, store: Store | None) -> None:
+    def __init__(
+        self, setup: Setup, blocks: Blocks, shown: Shown, scope: Scope, store: Store | None, messages: MessageStore
+    ) -> None:
+        self._scope = scope
+        self._messages = messages
         self._blocks = blocks
         self._shown = shown
         self._keeper = _keeper(setup, scope, store)
@@ -97,8 +104,12 @@ class FrozenPrompt:
         kept = await self._keeper.put(prompt, replace=replace)
         # Of two processes that freeze at once, both show what the first one rendered.
         if kept.text == prompt.text:
-            await self._shown.add({block.label: {BLOCK: block.content} for block in blocks if _can_be_lost(block)})
+            texts = {block.label: block.content for block in blocks if _can_be_lost(block)}
+            await self._shown.add_prompt(texts, partial(find_waiting_reply, self._read_newest))
         return kept
+
+    async def _read_newest(self, limit: int) -> list[Message]:
+        return await self._messages.raw_page(self._scope, None, before=None, limit=limit)
 
     def _fingerprint(self) -> str:
         """Return a digest of how the blocks are set up, with fixed texts, without what providers hold."""
