@@ -20,6 +20,8 @@ AUDIO_FORMATS = {
     "audio/x-wav": "wav",
     "audio/wave": "wav",
 }
+DETAILS = ("auto", "low", "high")
+"""How closely OpenAI's models look at an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,16 @@ class Media:
     def is_usual_image(self) -> bool:
         """Whether it is an image of a type that every provider takes."""
         return self.kind == "image" and (self.media_type is None or self.media_type in _IMAGE_TYPES)
+
+    @property
+    def is_pdf(self) -> bool:
+        """Whether it is a PDF; a file of no type is taken for one."""
+        return self.kind == "file" and self.media_type in (None, "application/pdf")
+
+    @property
+    def file_name(self) -> str:
+        """Its name, or one that a provider takes in its place."""
+        return self.name or ("file.pdf" if self.is_pdf else "file")
 
 
 def read_media(part: Part) -> Media | None:
