@@ -85,7 +85,7 @@ def _read(part: Part) -> Media | None:
     if kind in ("image", "audio", "video", "document", "data") and isinstance(part.get("source"), dict):
         return _from_source(part, cast(dict[str, Any], part["source"]))
     if kind in ("image", "audio") and isinstance(part.get("data"), str):
-        return Media(cast(str, kind), _text(part, "mimeType", "mediaType"), data=_without_breaks(part["data"]))
+        return Media(cast(str, kind), _type(part, "mimeType", "mediaType"), data=_without_breaks(part["data"]))
     if kind in ("image_url", "input_image"):
         return _from_image_url(part)
     if kind == "input_audio":
@@ -95,7 +95,7 @@ def _read(part: Part) -> Media | None:
     if kind == "input_file":
         return _from_file(part)
     if kind == "file" and isinstance(part.get("url"), str):
-        media_type = _text(part, "mediaType", "mimeType")
+        media_type = _type(part, "mediaType", "mimeType")
         return _from_url(part["url"], media_type, _text(part, "filename"), None)
     return None
 
@@ -107,7 +107,7 @@ def kind_of(media_type: str | None) -> str:
 
 
 def _from_source(part: Part, source: dict[str, Any]) -> Media | None:
-    media_type = _text(source, "media_type", "mime_type")
+    media_type = _type(source, "media_type", "mime_type")
     kind = kind_of(media_type) if part["type"] in ("document", "data") else cast(str, part["type"])
     name = _text(part, "name", "title")
     if isinstance(source.get("file_id"), str):
@@ -153,10 +153,20 @@ def _from_file(file: Mapping[str, Any]) -> Media | None:
 def _from_url(url: str, media_type: str | None, name: str | None, kind: str | None) -> Media:
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma and head.endswith(";base64"):
-        written = head[len("data:") :].partition(";")[0] or None
+        written = _plain_type(head[len("data:") :])
         media_type = written or media_type if _is_any(media_type) else media_type
         return Media(kind or kind_of(media_type), media_type, data=_without_breaks(data), name=name)
     return Media(kind or kind_of(media_type), media_type, url=url, name=name)
+
+
+def _type(holder: Mapping[str, Any], *keys: str) -> str | None:
+    return _plain_type(_text(holder, *keys) or "")
+
+
+def _plain_type(media_type: str) -> str | None:
+    """Return a media type as providers compare it: in small letters, without parameters, by its usual name."""
+    plain = media_type.partition(";")[0].strip().lower()
+    return "image/jpeg" if plain == "image/jpg" else plain or None
 
 
 def _is_any(media_type: str | None) -> bool:

@@ -155,7 +155,7 @@ def _own_file(part: Part) -> dict[str, Any] | None:
         return held if media.media_type in AUDIO_FORMATS else None
     if kind == "image_url":
         sent = {key: value for key, value in held.items() if key != "detail" or value in DETAILS}
-        return sent if media.is_usual_image and media.model_url is not None else None
+        return {**sent, "url": media.model_url} if media.is_usual_image and media.model_url is not None else None
     sent = {key: value for key, value in held.items() if value is None or (isinstance(value, str) and value)}
     if media.file_id is not None:
         return sent

@@ -140,6 +140,8 @@ def _own_file(part: Part) -> dict[str, Any] | None:
     if part["type"] == "input_image" and not media.is_usual_image:
         return None
     sent = {key: part[key] for key in _FILES[part["type"]] if key in part and _is_text_or_null(part[key])}
+    if part["type"] == "input_image" and media.model_url is not None:
+        sent["image_url"] = media.model_url
     if "detail" in sent and sent["detail"] not in _DETAILS:
         sent["detail"] = "auto"
     return {**sent, "filename": media.file_name} if "file_data" in sent and media.data else sent
