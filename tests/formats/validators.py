@@ -6,6 +6,7 @@ Each function raises `AssertionError` with the place of what would be answered w
 from __future__ import annotations
 
 import base64
+import json
 import re
 from typing import Any
 
@@ -206,6 +207,7 @@ _CLAUDE_BLOCKS = {
 
 def check_anthropic(payload: dict[str, Any]) -> None:
     messages: Payload = payload["messages"]
+    assert json.dumps(payload).count('"cache_control": ') <= 4, "more than four blocks with cache_control"
     if messages:
         assert messages[0]["role"] == "user", "the first message is the user's"
     calls: list[str] = []
@@ -256,6 +258,8 @@ def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
     kind = block["type"]
     assert kind in _CLAUDE_BLOCKS[role], f"{where}: a {kind} of {role}"
     assert block.keys() <= _CLAUDE_FIELDS[kind], f"{where}: {sorted(block)}"
+    assert isinstance(block.get("cache_control", {}), dict), where
+    assert isinstance(block.get("is_error", False), bool), where
     if kind == "text":
         assert block["text"].strip(), f"{where} has a blank text"
     elif kind == "tool_use":
@@ -269,8 +273,13 @@ def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
             _check_claude_block(inner, "user", where)
     elif kind in ("image", "document"):
         _check_claude_source(block["source"], kind, where)
-        assert isinstance(block.get("title", ""), str), where
+        assert isinstance(block.get("title", "x"), str), where
+        assert block.get("title", "x"), f"{where} has an empty title"
         assert isinstance(block.get("context", ""), str), where
+    elif kind == "search_result":
+        assert all(isinstance(block[key], str) and block[key] for key in ("source", "title")), where
+        assert block["content"], f"{where} found nothing"
+        assert all(inner["type"] == "text" and inner["text"].strip() for inner in block["content"]), where
 
 
 def _check_claude_source(source: dict[str, Any], kind: str, where: str) -> None:
@@ -281,7 +290,7 @@ def _check_claude_source(source: dict[str, Any], kind: str, where: str) -> None:
         assert source["media_type"] in (IMAGES if kind == "image" else ("application/pdf",)), where
     elif source["type"] == "text":
         assert kind == "document", where
-        assert isinstance(source["data"], str), where
+        assert source["data"].strip(), f"{where} is a blank document"
         assert source["media_type"] == "text/plain", where
     elif source["type"] == "content":
         assert kind == "document", where
