@@ -302,3 +302,14 @@ def test_a_search_result_that_does_not_say_its_source_is_sent_as_text() -> None:
     payload = to_anthropic([Message("user", [{"type": "search_result", "title": "t", "content": [HI]}])])
 
     assert payload["messages"][0]["content"] == "[t]\nhi"
+
+
+def test_a_text_file_is_sent_as_a_document_of_its_text() -> None:
+    file = {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,aGVsbG8K", "filename": "a.txt"}
+    binary = {**file, "url": "data:text/plain;base64,//79"}
+
+    [message] = to_anthropic([Message("user", [file, binary])])["messages"]
+
+    source = {"type": "text", "media_type": "text/plain", "data": "hello\n"}
+    assert message["content"][0] == {"type": "document", "source": source, "title": "a.txt"}
+    assert message["content"][1] == {"type": "text", "text": "[file a.txt text/plain 3 bytes]"}

@@ -292,8 +292,11 @@ def _file(part: Part) -> dict[str, Any] | None:
         return None
     if media.file_id is None and media.model_url is None:
         return None
+    words = media.plain_text
     if media.is_usual_image:
         kind, usual = "image", "image/png"
+    elif words is not None and words.strip():
+        kind, usual = "document", "text/plain"
     elif media.kind == "file" and media.media_type in (None, "application/pdf"):
         kind, usual = "document", "application/pdf"
     else:
@@ -346,6 +349,8 @@ def _is_text(block: object) -> bool:
 
 
 def _source(media: Media, media_type: str) -> dict[str, Any]:
+    if media.plain_text is not None:
+        return {"type": "text", "media_type": media_type, "data": media.plain_text}
     if media.data is not None:
         return {"type": "base64", "media_type": media_type, "data": media.data}
     return {"type": "url", "url": media.url} if media.url is not None else {"type": "file", "file_id": media.file_id}

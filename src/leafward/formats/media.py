@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits
@@ -66,6 +67,16 @@ class Media:
     def is_pdf(self) -> bool:
         """Whether it is a PDF; a file of no type is taken for one."""
         return self.kind == "file" and self.media_type in (None, "application/pdf")
+
+    @property
+    def plain_text(self) -> str | None:
+        """What is in the bytes of a text file, `None` for any other file."""
+        if self.media_type != "text/plain" or self.data is None or not _is_base64(self.data):
+            return None
+        try:
+            return b64decode(self.data).decode()
+        except ValueError:
+            return None
 
     @property
     def file_name(self) -> str:
