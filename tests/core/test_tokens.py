@@ -89,3 +89,16 @@ def test_a_tokenizer_counts_texts_arguments_and_results_and_no_files() -> None:
     assert counted[:2] == ["hello", '{"q":"wind"}']
     assert "west" in counted[2]
     assert "AAAA" not in "".join(counted)
+
+
+def test_a_text_document_in_a_result_is_counted_as_its_text() -> None:
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}}
+    result = {"type": "tool_result", "id": "c", "output": [document]}
+
+    assert count_tokens(Message("tool", [result])) < 20
+
+
+def test_arguments_that_were_not_parsed_are_counted() -> None:
+    call = {"type": "tool_call", "id": "c", "name": "look", "input": {}, "content": '{"q": "' + "wind " * 200}
+
+    assert count_tokens(Message("assistant", [call])) > 200

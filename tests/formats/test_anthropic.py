@@ -260,3 +260,56 @@ def test_an_image_in_lines_is_sent_in_one() -> None:
     payload = to_anthropic([Message("user", [{"type": "image", "source": source}])])
 
     assert payload["messages"][0]["content"][0]["source"]["data"] == "aGVsbG8="
+
+
+def test_the_last_four_cache_marks_are_sent() -> None:
+    mark = {"type": "ephemeral"}
+    blocks = [{"type": "text", "text": str(number), "cache_control": mark} for number in range(5)]
+
+    payload = to_anthropic([Message("system", blocks[:2]), Message("user", blocks[2:])])
+
+    assert ["cache_control" in block for block in payload["system"]] == [False, True]
+    assert all(block["cache_control"] == mark for block in payload["messages"][0]["content"])
+    assert all("cache_control" in block for block in blocks)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": " "}},
+        {"type": "tool_reference", "tool_name": "look"},
+        {"type": "container_upload", "file_id": "file_1"},
+    ],
+)
+def test_what_says_nothing_or_is_not_the_assistants_to_say_is_not_sent(part: dict[str, Any]) -> None:
+    [read] = from_anthropic([{"role": "assistant", "content": [HI, part]}])
+
+    assert to_anthropic([user("x"), read])["messages"][1]["content"] in ("hi", [HI])
+
+
+def test_fields_with_values_that_the_api_refuses_are_left_out() -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "hi"}
+    document = {"type": "document", "source": source, "title": "", "cache_control": "yes"}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "x", "is_error": None}
+
+    payload = to_anthropic([Message("user", [document]), assistant([CALL]), Message("user", [result])])
+
+    assert payload["messages"][0]["content"] == [{"type": "document", "source": source}]
+    assert payload["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}]
+
+
+def test_a_search_result_that_does_not_say_its_source_is_sent_as_text() -> None:
+    payload = to_anthropic([Message("user", [{"type": "search_result", "title": "t", "content": [HI]}])])
+
+    assert payload["messages"][0]["content"] == "[t]\nhi"
+
+
+def test_a_text_file_is_sent_as_a_document_of_its_text() -> None:
+    file = {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,aGVsbG8K", "filename": "a.txt"}
+    binary = {**file, "url": "data:text/plain;base64,//79"}
+
+    [message] = to_anthropic([Message("user", [file, binary])])["messages"]
+
+    source = {"type": "text", "media_type": "text/plain", "data": "hello\n"}
+    assert message["content"][0] == {"type": "document", "source": source, "title": "a.txt"}
+    assert message["content"][1] == {"type": "text", "text": "[file a.txt text/plain 3 bytes]"}

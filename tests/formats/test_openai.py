@@ -279,3 +279,43 @@ def test_an_image_of_any_type_is_sent_as_one() -> None:
 
     assert chat["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
     assert web["content"] == [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"type": "file", "mediaType": "text/csv", "url": "data:text/csv;base64,aGk=", "filename": "a.csv"}, "a.csv"),
+        ({"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,", "filename": "a.txt"}, "a.txt"),
+        ({"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,aGk="}}, "image/svg+xml"),
+        ({"type": "input_image", "image_url": "data:image/svg+xml;base64,aGk="}, "image/svg+xml"),
+    ],
+)
+def test_a_file_that_chat_does_not_take_is_named_in_words(part: dict[str, Any], words: str) -> None:
+    [chat] = to_openai_chat([user([part])])
+
+    assert words in chat["content"]
+
+
+@pytest.mark.parametrize("url", ["data:text/plain;base64,", "data:image/svg+xml;base64,aGk="])
+def test_a_file_that_responses_does_not_take_is_named_in_words(url: str) -> None:
+    kind, key = ("input_image", "image_url") if "image" in url else ("input_file", "file_data")
+
+    [item] = to_openai_responses([user([{"type": kind, key: url}])])
+
+    assert item["content"].startswith("[")
+
+
+def test_a_pdf_without_a_name_is_given_one() -> None:
+    data = "data:application/pdf;base64,aGk="
+
+    [chat] = to_openai_chat([user([{"type": "file", "file": {"file_data": data}}])])
+
+    assert chat["content"] == [{"type": "file", "file": {"file_data": data, "filename": "file.pdf"}}]
+
+
+def test_a_detail_that_openai_does_not_know_is_left_out() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://x.test/a.png", "detail": "sharp"}}
+
+    [chat] = to_openai_chat([user([image])])
+
+    assert chat["content"] == [{"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]

@@ -67,7 +67,7 @@ def test_the_input_of_responses_is_written_as_it_was_read(payload: Any) -> None:
     assert to_openai_responses(stored(from_openai_responses(payload))) == payload
 
 
-@given(anthropic_payloads())
+@given(anthropic_payloads().filter(lambda payload: json.dumps(payload).count('"cache_control": ') <= 4))
 def test_a_request_to_anthropic_is_written_as_it_was_read(payload: Any) -> None:
     assert to_anthropic(stored(from_anthropic(payload))) == payload
 

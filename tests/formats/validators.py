@@ -6,6 +6,7 @@ Each function raises `AssertionError` with the place of what would be answered w
 from __future__ import annotations
 
 import base64
+import json
 import re
 from typing import Any
 
@@ -16,6 +17,7 @@ Payload = list[dict[str, Any]]
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 CLAUDE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 CLAUDE_ID = re.compile(r"[a-zA-Z0-9_-]+")
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 SPEAKER = re.compile(r"[^\s<|\\/>]+")
 
 
@@ -35,7 +37,22 @@ def check_url(url: object, where: str) -> None:
     if url.startswith("data:"):
         head, _, data = url.partition(",")
         assert head.endswith(";base64"), where
-        base64.b64decode(data, validate=True)
+        assert base64.b64decode(data, validate=True), f"{where}: no bytes"
+
+
+def check_image_url(url: object, where: str) -> None:
+    check_url(url, where)
+    head = str(url).partition(";")[0]
+    assert not head.startswith("data:") or head.removeprefix("data:") in IMAGES, f"{where}: {head[:40]}"
+
+
+def check_file_data(file: dict[str, Any], where: str) -> None:
+    """Check a file of OpenAI's: an id, an address, or bytes with a name."""
+    assert all(value is None or (isinstance(value, str) and value) for value in file.values()), f"{where}: {file}"
+    assert file.get("file_id") or file.get("file_url") or file.get("file_data"), f"{where}: an empty file"
+    if file.get("file_data"):
+        assert file.get("filename"), f"{where}: a file without a name"
+        assert base64.b64decode(file["file_data"].rpartition(",")[2], validate=True), f"{where}: no bytes"
 
 
 # ── OpenAI chat ──────────────────────────────────────────────────────────────
@@ -84,7 +101,13 @@ def _check_chat_content(message: dict[str, Any], where: str) -> None:
         if kind in ("text", "refusal"):
             assert isinstance(block[kind], str), where
         elif kind == "image_url":
-            check_url(block[kind]["url"], where)
+            check_image_url(block[kind]["url"], where)
+            assert block[kind].get("detail", "auto") in ("auto", "low", "high"), where
+        elif kind == "file":
+            check_file_data(block[kind], where)
+            assert block[kind].keys() <= {"file_id", "file_data", "filename"}, where
+            data = block[kind].get("file_data") or "data:application/pdf;"
+            assert data.startswith("data:application/pdf;") or not data.startswith("data:"), f"{where}: {data[:40]}"
 
 
 def _chat_calls(message: dict[str, Any], where: str) -> list[str]:
@@ -128,6 +151,8 @@ def check_openai_responses(payload: Payload) -> None:
             assert kind == "function_call_output", f"{where}: {kind}"
             assert item["call_id"] in called - answered, f"{where} answers nothing"
             assert isinstance(item["output"], (str, list)), where
+            for block in item["output"] if isinstance(item["output"], list) else []:
+                _check_response_block(block, where)
             answered.add(item["call_id"])
     assert called == answered, f"{called - answered} have no result"
 
@@ -146,8 +171,18 @@ def _check_response_message(item: dict[str, Any], where: str) -> None:
     allowed = {"output_text", "refusal"} if role == "assistant" else {"input_text", "input_image", "input_file"}
     for block in content:
         assert block["type"] in allowed, f"{where}: a {block['type']} of {role}"
-        if block.get("image_url") is not None:
-            check_url(block["image_url"], where)
+        _check_response_block(block, where)
+
+
+def _check_response_block(block: dict[str, Any], where: str) -> None:
+    fields = {key: value for key, value in block.items() if key != "type"}
+    if block["type"] == "input_image":
+        assert fields.get("image_url") or fields.get("file_id"), f"{where}: an empty image"
+        assert fields.get("detail") in ("auto", "low", "high", "original", None), where
+        if fields.get("image_url") is not None:
+            check_image_url(fields["image_url"], where)
+    elif block["type"] == "input_file":
+        check_file_data(fields, where)
 
 
 # ── Anthropic ────────────────────────────────────────────────────────────────
@@ -168,11 +203,11 @@ _CLAUDE_BLOCKS = {
     "user": {"text", "image", "document", "tool_result", "search_result"},
     "assistant": {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"},
 }
-_CLAUDE_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 def check_anthropic(payload: dict[str, Any]) -> None:
     messages: Payload = payload["messages"]
+    assert json.dumps(payload).count('"cache_control": ') <= 4, "more than four blocks with cache_control"
     if messages:
         assert messages[0]["role"] == "user", "the first message is the user's"
     calls: list[str] = []
@@ -223,6 +258,8 @@ def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
     kind = block["type"]
     assert kind in _CLAUDE_BLOCKS[role], f"{where}: a {kind} of {role}"
     assert block.keys() <= _CLAUDE_FIELDS[kind], f"{where}: {sorted(block)}"
+    assert isinstance(block.get("cache_control", {}), dict), where
+    assert isinstance(block.get("is_error", False), bool), where
     if kind == "text":
         assert block["text"].strip(), f"{where} has a blank text"
     elif kind == "tool_use":
@@ -236,8 +273,13 @@ def _check_claude_block(block: dict[str, Any], role: str, where: str) -> None:
             _check_claude_block(inner, "user", where)
     elif kind in ("image", "document"):
         _check_claude_source(block["source"], kind, where)
-        assert isinstance(block.get("title", ""), str), where
+        assert isinstance(block.get("title", "x"), str), where
+        assert block.get("title", "x"), f"{where} has an empty title"
         assert isinstance(block.get("context", ""), str), where
+    elif kind == "search_result":
+        assert all(isinstance(block[key], str) and block[key] for key in ("source", "title")), where
+        assert block["content"], f"{where} found nothing"
+        assert all(inner["type"] == "text" and inner["text"].strip() for inner in block["content"]), where
 
 
 def _check_claude_source(source: dict[str, Any], kind: str, where: str) -> None:
@@ -245,10 +287,10 @@ def _check_claude_source(source: dict[str, Any], kind: str, where: str) -> None:
         check_url(source["url"], where)
     elif source["type"] == "base64":
         assert base64.b64decode(source["data"], validate=True), f"{where}: no bytes"
-        assert source["media_type"] in (_CLAUDE_IMAGES if kind == "image" else ("application/pdf",)), where
+        assert source["media_type"] in (IMAGES if kind == "image" else ("application/pdf",)), where
     elif source["type"] == "text":
         assert kind == "document", where
-        assert isinstance(source["data"], str), where
+        assert source["data"].strip(), f"{where} is a blank document"
         assert source["media_type"] == "text/plain", where
     elif source["type"] == "content":
         assert kind == "document", where

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import cast
 
+from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
 from leafward.core.json import encode_text
 from leafward.core.message import Message
 from leafward.core.parts import (
+    CALLS,
     Part,
     is_media,
     is_thinking,
@@ -64,7 +66,7 @@ def count_tokens(message: Message, count_text: TextCounter = estimate_tokens) ->
     """
     tokens = MESSAGE_OVERHEAD
     for part in parts_of(message.body):
-        tokens += _part_tokens(part, count_text)
+        tokens += _part_tokens(part, message, count_text)
     return tokens
 
 
@@ -80,7 +82,7 @@ def checked_count(counter: TokenCounter, message: Message) -> int:
     return math.ceil(tokens)
 
 
-def _part_tokens(part: Part, count: TextCounter) -> int:
+def _part_tokens(part: Part, message: Message, count: TextCounter) -> int:
     words: object = part.get("text")
     if part["type"] == "text" and isinstance(words, str) and ORIGIN not in part:
         return count(words)  # nearly every part
@@ -93,13 +95,21 @@ def _part_tokens(part: Part, count: TextCounter) -> int:
         return _raw_tokens(raw, count)
     if is_media(part):
         return _media_tokens(part, count)
-    called, answered = tool_input(part), tool_output(part)
+    called, answered = _arguments(part, message), tool_output(part)
     if called is not None or answered is not None:
         return _value_tokens(called, count) + _value_tokens(answered, count)
     words = part.get(part["type"]) if part["type"] in ("text", "refusal", "hint") else None
     if isinstance(words, str):
         return count(words)
     return _raw_tokens(part, count) if _goes_back_whole(part["type"]) else 0
+
+
+def _arguments(part: Part, message: Message) -> object:
+    """Return the arguments of a call, also those that were not parsed; `None` for other parts."""
+    given = tool_input(part)
+    if part["type"] in CALLS and given in ({}, None) and isinstance(part.get("content"), str):
+        return Call("", "", given, part, message, 0).arguments
+    return given
 
 
 def _goes_back_whole(kind: str) -> bool:
@@ -136,7 +146,8 @@ def _value_tokens(value: object, count: TextCounter) -> int:
     if isinstance(value, list):
         # A screenshot in a tool's output costs what an image costs, not what its base64 would.
         items = cast(list[object], value)
-        rest = [item for item in items if not is_media(item)]
-        if len(rest) < len(items):
-            return MEDIA_TOKENS * (len(items) - len(rest)) + _value_tokens(rest, count)
+        files = [cast(Part, item) for item in items if is_media(item)]
+        if files:
+            rest = [item for item in items if not is_media(item)]
+            return sum(_media_tokens(file, count) for file in files) + _value_tokens(rest, count)
     return count(value if isinstance(value, str) else encode_text(cast(object, value)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -48,7 +48,9 @@ _SERVER_RESULTS = frozenset(
         "mcp_tool_result",
     }
 )
-_NATIVE = _SERVER_CALLS | _SERVER_RESULTS | {"tool_reference", "container_upload"}
+_NATIVE = _SERVER_CALLS | _SERVER_RESULTS
+_NEVER_ASSISTANTS = frozenset({"tool_reference", "container_upload"})
+_MOST_CACHE_MARKS = 4
 
 
 # ── to Anthropic ─────────────────────────────────────────────────────────────
@@ -61,7 +63,9 @@ def to_anthropic(messages: Messages) -> dict[str, Any]:
     carries more than its text, such as `cache_control`. System messages go there wherever they stand. Messages of one
     side are merged, blank texts left out (the API refuses them), and ids of calls that the API refuses replaced.
     Thinking keeps its signature, and is not sent when nothing follows it; thinking without a signature is sent as text
-    between `<thinking>` tags. Parts for a screen, parts of unknown types and fields the API does not know are not sent.
+    between `<thinking>` tags. Parts for a screen, parts of unknown types and fields the API does not know are not sent,
+    and of more than four `cache_control` only the last four. A conversation of system messages alone gives an empty
+    `messages`, which the API refuses: add what the user says.
 
     Raises:
         ValueError: something in `messages` is not a message.
@@ -81,7 +85,26 @@ def to_anthropic(messages: Messages) -> dict[str, Any]:
             system_as_list = system_as_list or kept.get("form") == "list"
         else:
             said.append(_Said(entry.role, _blocks(entry), kept.get("fields", {}), kept.get("form") == "list"))
-    return {"system": _content(system, system_as_list) if system else "", "messages": _written(said)}
+    written = _written(said)
+    _keep_last_cache_marks([*system, *_blocks_within(written)])
+    return {"system": _content(system, system_as_list) if system else "", "messages": written}
+
+
+def _blocks_within(holders: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks in the content of messages, those in results before the result that holds them."""
+    for holder in holders:
+        content: object = holder.get("content")
+        for block in cast(list[dict[str, Any]], content) if isinstance(content, list) else []:
+            if block["type"] == "tool_result":
+                yield from _blocks_within([block])
+            yield block
+
+
+def _keep_last_cache_marks(blocks: Sequence[dict[str, Any]]) -> None:
+    """Take `cache_control` from all blocks but the last four that have it: the API refuses more."""
+    marked = [block for block in blocks if "cache_control" in block]
+    for block in marked[:-_MOST_CACHE_MARKS]:
+        del block["cache_control"]
 
 
 def _drop_unpaired_server_tools(entries: Sequence[Entry]) -> None:
@@ -204,13 +227,15 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
 
 def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] | None:
     raw = raw_of(part, NAME)
+    if _is_blank_document(part) or (part["type"] in _NEVER_ASSISTANTS and role == "assistant"):
+        return None
     if raw is not None:
         return raw
     if part["type"] in _NATIVE and role == "assistant":
         return without_origin(part)
     if part["type"] == "text" and isinstance(part.get("text"), str):
         return _own(part) if part["text"].strip() else None
-    if part["type"] == "search_result" and role in ("user", "tool") and isinstance(part.get("content"), list):
+    if role in ("user", "tool") and _is_search_result(part):
         return _own(part)
     if may_think and is_thinking(part) and role == "assistant":
         thought = _thinking(part)
@@ -226,14 +251,19 @@ def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] 
 def _own(part: Part) -> dict[str, Any]:
     """Return a part of a type the API has, with the fields it knows and those that came from it."""
     known = _FIELDS[part["type"]]
-    kept = {
-        key: value
-        for key, value in part.items()
-        if key in known
-        and not (key == "caller" and value is None)
-        and not (key in _TEXTS and not isinstance(value, str))
-    }
+    kept = {key: value for key, value in part.items() if key in known and _is_accepted(key, value)}
     return {"type": part["type"], **kept, **rest_of(part, NAME)}
+
+
+def _is_accepted(key: str, value: object) -> bool:
+    """Tell whether the API takes a value in a field that may be left out."""
+    if key in _TEXTS:
+        return isinstance(value, str) and value != ""
+    if key == "is_error":
+        return isinstance(value, bool)
+    if key == "cache_control":
+        return isinstance(value, dict)
+    return key != "caller" or value is not None
 
 
 def _thinking(part: Part) -> dict[str, Any] | None:
@@ -262,8 +292,11 @@ def _file(part: Part) -> dict[str, Any] | None:
         return None
     if media.file_id is None and media.model_url is None:
         return None
+    words = media.plain_text
     if media.is_usual_image:
         kind, usual = "image", "image/png"
+    elif words is not None and words.strip():
+        kind, usual = "document", "text/plain"
     elif media.kind == "file" and media.media_type in (None, "application/pdf"):
         kind, usual = "document", "application/pdf"
     else:
@@ -271,8 +304,28 @@ def _file(part: Part) -> dict[str, Any] | None:
     made: dict[str, Any] = {"type": kind, "source": _source(media, media.media_type or usual)}
     if kind == "document" and media.name:
         made["title"] = media.name
-    own = _own(part) if part["type"] == kind else {key: part[key] for key in ("cache_control",) if key in part}
+    own = _own(part) if part["type"] == kind else _cache_mark(part)
     return {**own, **made}
+
+
+def _cache_mark(part: Part) -> dict[str, Any]:
+    return {"cache_control": part["cache_control"]} if isinstance(part.get("cache_control"), dict) else {}
+
+
+def _is_search_result(part: Part) -> bool:
+    """Tell a search result that says where it was found, and holds only text."""
+    if part["type"] != "search_result" or not all(isinstance(part.get(key), str) for key in ("source", "title")):
+        return False
+    content: object = part.get("content")
+    blocks = cast(list[object], content) if isinstance(content, list) else []
+    return bool(part["source"] and part["title"] and blocks) and all(_is_text(block) for block in blocks)
+
+
+def _is_blank_document(part: Part) -> bool:
+    source: object = part.get("source") if part["type"] == "document" else None
+    found = cast(Part, source) if isinstance(source, dict) else {}
+    text: object = found.get("data")
+    return found.get("type") == "text" and isinstance(text, str) and not text.strip()
 
 
 def _is_text_document(part: Part) -> bool:
@@ -296,6 +349,8 @@ def _is_text(block: object) -> bool:
 
 
 def _source(media: Media, media_type: str) -> dict[str, Any]:
+    if media.plain_text is not None:
+        return {"type": "text", "media_type": media_type, "data": media.plain_text}
     if media.data is not None:
         return {"type": "base64", "media_type": media_type, "data": media.data}
     return {"type": "url", "url": media.url} if media.url is not None else {"type": "file", "file_id": media.file_id}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits
@@ -20,6 +21,8 @@ AUDIO_FORMATS = {
     "audio/x-wav": "wav",
     "audio/wave": "wav",
 }
+DETAILS = ("auto", "low", "high")
+"""How closely OpenAI's models look at an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,26 @@ class Media:
         """Whether it is an image of a type that every provider takes."""
         return self.kind == "image" and (self.media_type is None or self.media_type in _IMAGE_TYPES)
 
+    @property
+    def is_pdf(self) -> bool:
+        """Whether it is a PDF; a file of no type is taken for one."""
+        return self.kind == "file" and self.media_type in (None, "application/pdf")
+
+    @property
+    def plain_text(self) -> str | None:
+        """What is in the bytes of a text file, `None` for any other file."""
+        if self.media_type != "text/plain" or self.data is None or not _is_base64(self.data):
+            return None
+        try:
+            return b64decode(self.data).decode()
+        except ValueError:
+            return None
+
+    @property
+    def file_name(self) -> str:
+        """Its name, or one that a provider takes in its place."""
+        return self.name or ("file.pdf" if self.is_pdf else "file")
+
 
 def read_media(part: Part) -> Media | None:
     """Return the file a part or block carries; `None` when it carries none, or in a way nobody documents."""
@@ -73,7 +96,7 @@ def _read(part: Part) -> Media | None:
     if kind in ("image", "audio", "video", "document", "data") and isinstance(part.get("source"), dict):
         return _from_source(part, cast(dict[str, Any], part["source"]))
     if kind in ("image", "audio") and isinstance(part.get("data"), str):
-        return Media(cast(str, kind), _text(part, "mimeType", "mediaType"), data=_without_breaks(part["data"]))
+        return Media(cast(str, kind), _type(part, "mimeType", "mediaType"), data=_without_breaks(part["data"]))
     if kind in ("image_url", "input_image"):
         return _from_image_url(part)
     if kind == "input_audio":
@@ -83,7 +106,7 @@ def _read(part: Part) -> Media | None:
     if kind == "input_file":
         return _from_file(part)
     if kind == "file" and isinstance(part.get("url"), str):
-        media_type = _text(part, "mediaType", "mimeType")
+        media_type = _type(part, "mediaType", "mimeType")
         return _from_url(part["url"], media_type, _text(part, "filename"), None)
     return None
 
@@ -95,7 +118,7 @@ def kind_of(media_type: str | None) -> str:
 
 
 def _from_source(part: Part, source: dict[str, Any]) -> Media | None:
-    media_type = _text(source, "media_type", "mime_type")
+    media_type = _type(source, "media_type", "mime_type")
     kind = kind_of(media_type) if part["type"] in ("document", "data") else cast(str, part["type"])
     name = _text(part, "name", "title")
     if isinstance(source.get("file_id"), str):
@@ -141,10 +164,20 @@ def _from_file(file: Mapping[str, Any]) -> Media | None:
 def _from_url(url: str, media_type: str | None, name: str | None, kind: str | None) -> Media:
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma and head.endswith(";base64"):
-        written = head[len("data:") :].partition(";")[0] or None
+        written = _plain_type(head[len("data:") :])
         media_type = written or media_type if _is_any(media_type) else media_type
         return Media(kind or kind_of(media_type), media_type, data=_without_breaks(data), name=name)
     return Media(kind or kind_of(media_type), media_type, url=url, name=name)
+
+
+def _type(holder: Mapping[str, Any], *keys: str) -> str | None:
+    return _plain_type(_text(holder, *keys) or "")
+
+
+def _plain_type(media_type: str) -> str | None:
+    """Return a media type as providers compare it: in small letters, without parameters, by its usual name."""
+    plain = media_type.partition(";")[0].strip().lower()
+    return "image/jpeg" if plain == "image/jpg" else plain or None
 
 
 def _is_any(media_type: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from leafward.core.calls import Call, Result
@@ -13,7 +14,7 @@ from leafward.core.openai_messages import NAME, read_openai_messages
 from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import raw_of, rest_of, without_origin
 from leafward.formats.limits import function_name, short_id
-from leafward.formats.media import AUDIO_FORMATS, read_media
+from leafward.formats.media import AUDIO_FORMATS, DETAILS, read_media
 from leafward.formats.openai_custom import custom_input, is_custom
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
@@ -144,14 +145,21 @@ def _content(
     return {"content": None if says_else and (form == "null" or (calls and form is None)) else ""}
 
 
-def _is_sendable(part: Part) -> bool:
-    """Tell a file of OpenAI's own form that is complete and that the API can reach."""
-    media = read_media(part)
-    if media is None:
-        return False
-    if part["type"] == "input_audio":
-        return media.media_type in AUDIO_FORMATS
-    return media.file_id is not None or media.model_url is not None
+def _own_file(part: Part) -> dict[str, Any] | None:
+    """Return what a file of OpenAI's own form holds, as the API takes it; nothing when it takes no such file."""
+    kind, media = part["type"], read_media(part)
+    if media is None or kind not in ("image_url", "file", "input_audio") or not isinstance(part.get(kind), dict):
+        return None
+    held = cast(dict[str, Any], part[kind])
+    if kind == "input_audio":
+        return held if media.media_type in AUDIO_FORMATS else None
+    if kind == "image_url":
+        sent = {key: value for key, value in held.items() if key != "detail" or value in DETAILS}
+        return {**sent, "url": media.model_url} if media.is_usual_image and media.model_url is not None else None
+    sent = {key: value for key, value in held.items() if value is None or (isinstance(value, str) and value)}
+    if media.file_id is not None:
+        return sent
+    return {**sent, "filename": media.file_name} if media.is_pdf and media.data and media.model_url else None
 
 
 def _blocks(part: Part, role: str = "tool") -> list[dict[str, Any]]:
@@ -163,8 +171,9 @@ def _blocks(part: Part, role: str = "tool") -> list[dict[str, Any]]:
         return [{"type": "text", "text": part["text"], **rest}]
     if kind == "refusal" and isinstance(part.get("refusal"), str) and role == "assistant":
         return [{"type": "refusal", "refusal": part["refusal"], **rest}]
-    if kind in ("image_url", "file", "input_audio") and isinstance(part.get(kind), dict) and _is_sendable(part):
-        return [{"type": kind, kind: part[kind], **rest}]
+    own = _own_file(part)
+    if own is not None:
+        return [{"type": kind, kind: own, **rest}]
     converted = _converted(part)
     if converted is not None:
         return [converted]
@@ -184,8 +193,9 @@ def _converted(part: Part) -> dict[str, Any] | None:
         return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
     if media.file_id is not None and media.keeper == "openai":
         return {"type": "file", "file": {"file_id": media.file_id}}
-    if media.kind == "file" and media.data is not None:
-        return {"type": "file", "file": {"filename": media.name or "file", "file_data": url}}
+    if media.is_pdf and media.data is not None and url is not None:
+        pdf = replace(media, media_type="application/pdf")
+        return {"type": "file", "file": {"filename": pdf.file_name, "file_data": pdf.any_url}}
     return None
 
 

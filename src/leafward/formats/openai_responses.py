@@ -13,7 +13,7 @@ from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_if_any, rest_of, with_rest
 from leafward.formats.limits import function_name, short_id
-from leafward.formats.media import read_media
+from leafward.formats.media import DETAILS, read_media
 from leafward.formats.openai_custom import RESPONSES, custom_input, is_custom
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids
@@ -25,6 +25,7 @@ _FILES = {
     "input_image": ("image_url", "file_id", "detail"),
     "input_file": ("file_id", "file_url", "file_data", "filename", "detail"),
 }
+_DETAILS = (*DETAILS, "original", None)
 _LONGEST_ID = 64
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
@@ -117,9 +118,9 @@ def _blocks(part: Part, role: str) -> list[dict[str, Any]]:
     kept = rest_if_any(part, NAME)
     if part["type"] == "text" and isinstance(part.get("text"), str):
         return [{"type": kind, "text": part["text"], **cast(dict[str, Any], (kept or {}).get("fields", {}))}]
-    if part["type"] in _FILES:
-        fields = {key: part[key] for key in _FILES[part["type"]] if key in part}
-        return [{"type": part["type"], **fields, **cast(dict[str, Any], (kept or {}).get("fields", {}))}]
+    own = _own_file(part)
+    if own is not None:
+        return [{"type": part["type"], **own, **cast(dict[str, Any], (kept or {}).get("fields", {}))}]
     if part["type"] == "refusal" and role == "assistant" and kept is not None:
         return [{"type": "refusal", "refusal": part["refusal"], **cast(dict[str, Any], kept.get("fields", {}))}]
     converted = _converted(part)
@@ -127,6 +128,27 @@ def _blocks(part: Part, role: str) -> list[dict[str, Any]]:
         return [converted]
     words = output_as_text(part) if role == "tool" else as_text(part)
     return [{"type": kind, "text": words}] if words else []
+
+
+def _own_file(part: Part) -> dict[str, Any] | None:
+    """Return the fields of a file of this format, as the API takes them; nothing when it takes no such file."""
+    media = read_media(part)
+    if media is None or part["type"] not in _FILES or isinstance(part.get("image_url"), dict):
+        return None
+    if media.file_id is None and media.model_url is None:
+        return None
+    if part["type"] == "input_image" and not media.is_usual_image:
+        return None
+    sent = {key: part[key] for key in _FILES[part["type"]] if key in part and _is_text_or_null(part[key])}
+    if part["type"] == "input_image" and media.model_url is not None:
+        sent["image_url"] = media.model_url
+    if "detail" in sent and sent["detail"] not in _DETAILS:
+        sent["detail"] = "auto"
+    return {**sent, "filename": media.file_name} if "file_data" in sent and media.data else sent
+
+
+def _is_text_or_null(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value != "")
 
 
 def _converted(part: Part) -> dict[str, Any] | None:
@@ -142,10 +164,10 @@ def _converted(part: Part) -> dict[str, Any] | None:
         return {
             "type": "input_image",
             **(place or {"image_url": url}),
-            "detail": detail if isinstance(detail, str) else "auto",
+            "detail": detail if detail in DETAILS else "auto",
         }
-    if media.data is not None:
-        return {"type": "input_file", "filename": media.name or "file", "file_data": url}
+    if media.data is not None and url is not None:
+        return {"type": "input_file", "filename": media.file_name, "file_data": url}
     return {"type": "input_file", **(place or {"file_url": url})} if place or url is not None else None
 
 
