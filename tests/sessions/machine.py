@@ -68,6 +68,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.model = Model()
         self.made = 0
+        self.upserted: set[str] = set()
         self.version = 0
         self.session_id = "s"
         self.runner.run(self._open())
@@ -187,6 +188,7 @@ class SessionMachine(RuleBasedStateMachine):
         row = self.row(text, minute, role, self.known(pick))
         self.model.update(row)
         write = self.session.upsert_message if upsert else self.session.update_message
+        self.upserted |= {row.id} if upsert else set()
         stored = self.call(lambda: write(as_message(row)), True)
         kept = as_kept(self.model.rows[row.id])
         self.after_append()
@@ -196,6 +198,7 @@ class SessionMachine(RuleBasedStateMachine):
     def upsert_a_new_message(self, text: str, minute: int, role: str) -> None:
         row = self.row(text, minute, role)
         self.model.upsert(row)
+        self.upserted.add(row.id)
         stored = self.call(lambda: self.session.upsert_message(as_message(row)), True)
         self.after_append()
         assert as_seen(stored) == as_kept(row)

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from leafward import ContextError, Message, Session, StorageFull, assistant, open_store, tool_result, user
+from leafward import (
+    ContextError,
+    Message,
+    Session,
+    StorageFull,
+    assistant,
+    create_compact_function,
+    open_store,
+    tool_result,
+    user,
+)
 from leafward.core.errors import LeaseLost
 from leafward.sessions.shown import MOST
 from leafward.sessions.toolset import ANSWER_CHARACTERS
@@ -561,3 +571,27 @@ async def test_searching_again_in_a_turn_costs_only_the_search(
     assert await tools.call("search_context", nothing, raise_errors=True) == "No results found."
 
     assert watched.reads == ["search", "search"]
+
+
+async def test_a_refusal_that_a_compaction_shortened_was_not_seen(store: Store) -> None:
+    def chat(name: str, **options: Any) -> Session:
+        return Session(store, name, user_id="alice", **options).with_context("memory", shared=True)
+
+    text = "".join(f"fact {n}: something\n" for n in range(3_000)) + "ALLERGIC TO PEANUTS"
+    compact = create_compact_function(summarize=lambda prompt: "so far")
+    session = chat("tuesday", on_compaction=compact, compact_after=6_000, cached_prompt=True)
+    await session.freeze_system_prompt()
+    await chat("monday").replace_context_block("memory", text)
+    arguments = {"label": "memory", "content": "coffee"}
+
+    for n in range(3):
+        call = {"type": "tool_use", "id": f"c{n}", "name": "set_context", "input": arguments}
+        await session.append_message(assistant([call]))
+        answer = await (await session.tools()).call("set_context", arguments)
+        assert answer.startswith("Error: nothing was written")
+        await session.append_message(tool_result(f"c{n}", answer, name="set_context"))
+        assert "PEANUTS" not in str(await session.get_history())
+
+    block = await session.get_context_block("memory")
+    assert block is not None
+    assert block.content == text

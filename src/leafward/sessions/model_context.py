@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, takewhile
 from typing import Literal, Protocol, TypeVar
 
 from leafward.core.calls import is_question
@@ -14,6 +14,7 @@ from leafward.core.prompt import ContextBlock, ContextEntry
 from leafward.core.transcript import shortened
 from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, Check, as_text, joined
 from leafward.sessions.providers import StoredContextProvider, StoredSearchProvider, write_entries
+from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import Block
 from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown, at_reply
 from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
@@ -27,6 +28,7 @@ class SessionLike(Protocol):
     """What is needed of a session: its messages, and which skills are loaded."""
 
     async def get_raw_history(self, *, limit: int | None = None, before: str | None = None) -> list[Message]: ...
+    async def get_recent_history(self, *, max_messages: int | None = None) -> RecentHistory: ...
     async def get_branches(self, message_id: str | None) -> list[Message]: ...
 
     async def load_skill(self, label: str, key: str) -> str: ...
@@ -246,8 +248,16 @@ class ModelContext:
             if reply_id in ids:
                 reply, *since = messages[ids.index(reply_id) :]
                 went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
-                return went_on and not is_waiting(reply, [reply, *since], parts)
+                answered = went_on and not is_waiting(reply, [reply, *since], parts)
+                return answered and not await self._is_shortened([reply, *since])
         return False
+
+    async def _is_shortened(self, messages: Sequence[Message]) -> bool:
+        """Tell whether a model is shown less of the newest messages than they hold: compaction shortens results."""
+        recent = await self._session.get_recent_history(max_messages=len(messages))
+        shown = {message.id: message for message in recent.messages}
+        answers = takewhile(lambda message: message.role != "assistant", messages[1:])
+        return any(shown.get(message.id, message) != message for message in (messages[0], *answers))
 
     async def _is_below(self, message_id: str, sibling_id: str) -> bool:
         """Tell whether the message stored below another one next after `sibling_id` is a reply on this branch.
