@@ -313,3 +313,10 @@ def test_a_text_file_is_sent_as_a_document_of_its_text() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "hello\n"}
     assert message["content"][0] == {"type": "document", "source": source, "title": "a.txt"}
     assert message["content"][1] == {"type": "text", "text": "[file a.txt text/plain 3 bytes]"}
+
+
+def test_items_of_the_api_without_a_type_do_no_harm() -> None:
+    odd = {"type": "x", "leafward_provider": {"name": "anthropic", "raw": {"a": 1}}}
+    listed = {"type": "x", "leafward_provider": {"name": "anthropic", "raw": {"type": "tool_result", "content": ["x"]}}}
+
+    to_anthropic([user("hi"), assistant([CALL]), tool_result("c1", [odd]), Message("user", [listed])])

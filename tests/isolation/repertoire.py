@@ -235,7 +235,10 @@ async def _refused(call: Awaitable[Any]) -> None:
 
 async def dump(t: Tenant, *, alone: bool) -> str:
     """Return all that can be read of a tenant's session, and of its owner's if that has no other sessions."""
-    s, version = t.session, await t.session.get_version()
+    s = t.session
+    # First: what a model is shown counts as shown from then on, which an export tells.
+    found = await t.call(await s.tools(), "search_context", label="facts", query="walnut")
+    version = await s.get_version()
     picture: list[Any] = [
         await t.manager.get(t.session_id),
         await t.manager.export_session(t.session_id),
@@ -247,7 +250,7 @@ async def dump(t: Tenant, *, alone: bool) -> str:
         await s.get_loaded_skill_keys(),
         await s.search("walnut", limit=100),
         await s.estimate_tokens(),
-        await t.call(await s.tools(), "search_context", label="facts", query="walnut"),
+        found,
         await _changes(s, version),
         await t.states.get(t.key, f"value {t.number}"),
         await t.states.get_list(t.key, f"list {t.number}"),

@@ -176,6 +176,17 @@ async def test_a_reply_is_not_summarised_by_others_while_it_is_streamed(
     assert (await session.get_history())[-1].text.endswith("42")
 
 
+async def test_a_session_that_is_only_upserted_is_compacted(
+    store: Store, model: Model, errors: list[Exception]
+) -> None:
+    session = compacting(store, model, errors, 2_000)
+    for n in range(60):
+        await session.upsert_message(user("word " * 100, id=f"m{n}"))
+        assert await session.estimate_tokens() <= 2_000
+
+    assert errors == []
+
+
 class Failing(Model):
     """Fails at every so many calls."""
 

@@ -25,7 +25,7 @@ from leafward import (
 from leafward.core.errors import LeaseLost
 from leafward.sessions.shown import MOST
 from leafward.sessions.toolset import ANSWER_CHARACTERS
-from leafward.sessions.waiting import NEWEST
+from leafward.sessions.waiting import NEWEST, RECENT
 from leafward.stores import Store
 from leafward.stores.entries import NAMES, SHOWN, Edit, EntryIndex, Shelf
 from leafward.testing.keyed import look_up, note, with_facts
@@ -344,7 +344,7 @@ async def test_a_refusal_is_not_seen_by_the_other_calls_of_the_same_reply(store:
 
 
 @pytest.mark.parametrize("role", ["tool", "user"])
-@pytest.mark.parametrize("answered", [1, NEWEST])
+@pytest.mark.parametrize("answered", [1, NEWEST, RECENT])
 async def test_a_refusal_is_not_seen_by_a_reply_some_of_whose_results_are_stored(
     store: Store, role: str, answered: int
 ) -> None:
@@ -573,7 +573,8 @@ async def test_searching_again_in_a_turn_costs_only_the_search(
     assert watched.reads == ["search", "search"]
 
 
-async def test_a_refusal_that_a_compaction_shortened_was_not_seen(store: Store) -> None:
+@pytest.mark.parametrize("stored_first", [True, False])
+async def test_a_refusal_that_a_compaction_shortened_was_not_seen(store: Store, stored_first: bool) -> None:
     def chat(name: str, **options: Any) -> Session:
         return Session(store, name, user_id="alice", **options).with_context("memory", shared=True)
 
@@ -586,10 +587,12 @@ async def test_a_refusal_that_a_compaction_shortened_was_not_seen(store: Store) 
 
     for n in range(3):
         call = {"type": "tool_use", "id": f"c{n}", "name": "set_context", "input": arguments}
-        await session.append_message(assistant([call]))
+        if stored_first:
+            await session.append_message(assistant([call]))
         answer = await (await session.tools()).call("set_context", arguments)
         assert answer.startswith("Error: nothing was written")
-        await session.append_message(tool_result(f"c{n}", answer, name="set_context"))
+        reply = [] if stored_first else [assistant([call])]
+        await session.append_messages([*reply, tool_result(f"c{n}", answer, name="set_context")])
         assert "PEANUTS" not in str(await session.get_history())
 
     block = await session.get_context_block("memory")

@@ -126,8 +126,15 @@ def _hidden_tokens(part: Part, count: TextCounter) -> int:
 
 def _media_tokens(part: Part, count: TextCounter) -> int:
     source: object = part.get("source")
-    if isinstance(source, dict) and cast(Part, source).get("type") in ("text", "content"):
-        return _raw_tokens(cast(object, source), count)
+    held = cast(Part, source) if isinstance(source, dict) else {}
+    if held.get("type") in ("text", "content"):
+        return _raw_tokens(held, count)
+    # A text file is sent as its text. Decoding it here would make a write slow: four bytes are about a token.
+    url: object = part.get("url")
+    if isinstance(url, str) and url.startswith("data:text/plain"):
+        return max(MEDIA_TOKENS, len(url) * 3 // 16)
+    if held.get("media_type") == "text/plain" and isinstance(held.get("data"), str):
+        return max(MEDIA_TOKENS, len(held["data"]) * 3 // 16)
     return MEDIA_TOKENS
 
 

@@ -94,10 +94,12 @@ def _blocks_within(holders: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, A
     """Yield the blocks in the content of messages, those in results before the result that holds them."""
     for holder in holders:
         content: object = holder.get("content")
-        for block in cast(list[dict[str, Any]], content) if isinstance(content, list) else []:
-            if block["type"] == "tool_result":
-                yield from _blocks_within([block])
-            yield block
+        for block in cast(list[object], content) if isinstance(content, list) else []:
+            if isinstance(block, dict):
+                found = cast(dict[str, Any], block)
+                if found.get("type") == "tool_result":
+                    yield from _blocks_within([found])
+                yield found
 
 
 def _keep_last_cache_marks(blocks: Sequence[dict[str, Any]]) -> None:
@@ -230,7 +232,7 @@ def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] 
     if _is_blank_document(part) or (part["type"] in _NEVER_ASSISTANTS and role == "assistant"):
         return None
     if raw is not None:
-        return raw
+        return dict(raw)
     if part["type"] in _NATIVE and role == "assistant":
         return without_origin(part)
     if part["type"] == "text" and isinstance(part.get("text"), str):

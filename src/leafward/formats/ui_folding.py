@@ -10,6 +10,7 @@ from leafward.core.calls import Call, Pairs, Result
 from leafward.core.message import Message
 from leafward.core.parts import Part
 from leafward.formats.reading import refuse
+from leafward.formats.turns import known_role
 
 
 class Folding:
@@ -95,13 +96,22 @@ def read_fold(record: object, part: Part | None) -> Fold | None:
     """Return a part and the place that a record says it had; nothing where the record is not one of ours."""
     kept = cast(Part, record) if isinstance(record, dict) else {}
     index, message, after = kept.get("index"), kept.get("message"), kept.get("after")
-    if part is None or not isinstance(index, int) or not (after is None or isinstance(after, str)):
+    if part is None or not isinstance(index, int) or not 0 <= index < 2**31:
+        return None
+    if not (after is None or isinstance(after, str)):
         return None
     if message is None:
         return Fold(part, index, None, None)
-    if not isinstance(message, dict) or not isinstance(cast(Part, message).get("id"), str):
+    folded = cast(Part, message) if isinstance(message, dict) else {}
+    role: object = folded.get("role")
+    # A page may write anything there, and must not speak for the system.
+    if (
+        not isinstance(role, str)
+        or known_role(role) in ("system", "developer")
+        or not isinstance(folded.get("id"), str)
+    ):
         return None
-    return Fold(part, index, cast(Part, message), after)
+    return Fold(part, index, folded, after)
 
 
 def _inserted(parts: list[Part], folds: Iterable[Fold]) -> list[Part]:

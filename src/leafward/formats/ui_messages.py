@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, cast
 
-from leafward.core.calls import Call, Result, pair
+from leafward.core.calls import Call, Result, answered_id, pair
 from leafward.core.json import try_parse
 from leafward.core.json_fields import message_list, string, typed_blocks
 from leafward.core.message import Message
 from leafward.core.parts import (
+    CALLS,
     Part,
     is_settled,
     is_thinking,
@@ -177,7 +178,7 @@ def _tool_part(call: Call, result: Result | None, folding: Folding) -> Part:
         return made
     kept["call"] = _without_shown(call.part, "input", made.get("input"))
     theirs = cast(Part, made[CALL_METADATA]) if isinstance(made.get(CALL_METADATA), dict) else {}
-    return {**made, CALL_METADATA: {**theirs, KEY: _leafward(made, CALL_METADATA) | kept}}
+    return {**made, CALL_METADATA: {**theirs, KEY: kept}}
 
 
 def _without_shown(part: Part, key: str, shown: object) -> dict[str, Any]:
@@ -290,8 +291,9 @@ def _read(item: dict[str, Any], parts: list[Part], where: str) -> Message:
 def _restored(part: Part) -> tuple[Part, list[Fold]]:
     """Return the part that one of the screen was made of, and those that were folded into it."""
     kept = _leafward(part, CALL_METADATA)
-    if _is_part(kept.get("orphan")):
-        return kept["orphan"], []
+    orphan: object = kept.get("orphan")
+    if is_ui_tool(part) and _is_tool_part(orphan) and (answered_id(orphan) or "") == part["toolCallId"]:
+        return orphan, []
     inner: object = part.get("data")
     if part["type"] == CARRIED and isinstance(inner, dict) and part.keys() == {"type", "data"}:
         return cast(Part, inner), []
@@ -332,7 +334,12 @@ def _with_shown(record: object, shown: object) -> Part | None:
             part = _replaced(part, kept["place"], shown)
         except (AttributeError, LookupError, TypeError):
             return None
-    return part if _is_part(part) else None
+    return part if _is_tool_part(part) else None
+
+
+def _is_tool_part(value: object) -> TypeGuard[Part]:
+    """Tell calls and results from all that a page may have put in their place."""
+    return _is_part(value) and (value["type"] in CALLS or value["type"] == "tool_result" or is_ui_tool(value))
 
 
 def _is_part(value: object) -> TypeGuard[Part]:

@@ -51,7 +51,7 @@ class CompactionState:
         self.growing: str | None = None
         """The message that alone kept the session above its threshold then, because it was still being written."""
         self.streamed: set[str] = set()
-        """The messages that were upserted since the last append: more of them may come."""
+        """The newest message, if it was upserted, and what was upserted since: more of them may come."""
         self.prompt_unknown = False
         """Whether the prompt could not be counted when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
@@ -73,6 +73,13 @@ class CompactionState:
 
     def runs_in(self, task: Task[None]) -> None:
         self._task = task
+
+    def note_streamed(self, message_id: str | None, *, is_new: bool) -> None:
+        """Remember a message that was upserted; with a new one, what was streamed before it is complete."""
+        if is_new:
+            self.streamed.clear()
+        if message_id is not None:
+            self.streamed.add(message_id)
 
     def back_off(self, tokens_left: int, growing: str | None = None, *, retry_at_once: bool = False) -> None:
         """Wait for more appends before the next attempt; `growing` is the message that this one had to leave out.

@@ -136,15 +136,12 @@ class Compactor:
             raise attempt.error
         return attempt.made
 
-    async def after_write(self, weight: Weight | None, *, growing: str | None = None) -> None:
+    async def after_write(self, weight: Weight | None, *, growing: str | None = None, is_new: bool = True) -> None:
         """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised.
 
         No summary ends with the message `growing`: it is being streamed, and a summary would miss the rest of it.
         """
-        if growing is None:
-            self._state.streamed.clear()
-        else:
-            self._state.streamed.add(growing)
+        self._state.note_streamed(growing, is_new=is_new)
         for error in self._count.take_failures():
             await self._report(error)
         threshold = self._setup.compact_after

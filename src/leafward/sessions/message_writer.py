@@ -89,16 +89,16 @@ class MessageWriter:
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
         await self._hide_unloaded(appended.messages)
-        await self._compact(appended, growing=appended.messages[0].id)
+        await self._compact(appended, streamed=appended.messages[0].id)
         return appended.messages[0]
 
     @property
     def _weighs(self) -> bool:
         return self._setup.compact_after is not None
 
-    async def _compact(self, appended: Appended, growing: str | None = None) -> None:
-        if appended.weight is not None or self._setup.token_counter is not None:
-            await self._compactor().after_write(appended.weight, growing=growing)
+    async def _compact(self, appended: Appended, streamed: str | None = None) -> None:
+        if self._setup.on_compaction is not None or self._setup.token_counter is not None:
+            await self._compactor().after_write(appended.weight, growing=streamed, is_new=appended.inserted > 0)
 
     async def _hide_unloaded(self, messages: Sequence[Message]) -> None:
         if self._keeps_notices:

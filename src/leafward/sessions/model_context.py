@@ -242,22 +242,29 @@ class ModelContext:
 
     async def _has_seen_answers(self, reply_id: str, parts: int) -> bool:
         """Tell whether the calls in the first parts of a reply are answered on this branch, and the model went on."""
+        found = await self._since(reply_id)
+        if not found:
+            return False
+        reply, *since = found
+        went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
+        if not went_on or is_waiting(reply, found, parts):
+            return False
+        shown = await self._shown_of(found)
+        return all(shown.get(message.id) == message for message in _step(found))
+
+    async def _since(self, message_id: str) -> list[Message]:
+        """Return a message and those below it on this branch, if it is one of the newest."""
         for limit in (NEWEST, RECENT):
             messages = await self._session.get_raw_history(limit=limit)
             ids = [message.id for message in messages]
-            if reply_id in ids:
-                reply, *since = messages[ids.index(reply_id) :]
-                went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
-                answered = went_on and not is_waiting(reply, [reply, *since], parts)
-                return answered and not await self._is_shortened([reply, *since])
-        return False
+            if message_id in ids:
+                return messages[ids.index(message_id) :]
+        return []
 
-    async def _is_shortened(self, messages: Sequence[Message]) -> bool:
-        """Tell whether a model is shown less of the newest messages than they hold: compaction shortens results."""
+    async def _shown_of(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Return the newest messages as a model is shown them: compaction shortens results and summarises."""
         recent = await self._session.get_recent_history(max_messages=len(messages))
-        shown = {message.id: message for message in recent.messages}
-        answers = takewhile(lambda message: message.role != "assistant", messages[1:])
-        return any(shown.get(message.id, message) != message for message in (messages[0], *answers))
+        return {message.id: message for message in recent.messages}
 
     async def _is_below(self, message_id: str, sibling_id: str) -> bool:
         """Tell whether the message stored below another one next after `sibling_id` is a reply on this branch.
@@ -275,7 +282,11 @@ class ModelContext:
         if not stored:
             return await self._leaf_id() == message_id
         # A question there means that the reply was never stored.
-        return not is_question(stored[0]) and await self._is_on_branch(stored[0].id)
+        if is_question(stored[0]) or not await self._is_on_branch(stored[0].id):
+            return False
+        found = await self._since(stored[0].id)
+        shown = await self._shown_of(found) if found else {}
+        return all(shown.get(message.id, message) == message for message in _step(found))
 
     async def _is_on_branch(self, message_id: str) -> bool:
         try:
@@ -301,6 +312,11 @@ class ModelContext:
             return await self._session.get_branches(message_id or None)
         # A custom storage lists no first messages, so only that of this branch is known.
         return (await self._session.get_raw_history())[:1]
+
+
+def _step(messages: Sequence[Message]) -> list[Message]:
+    """Return the first of the messages, a reply, and the answers to its calls."""
+    return [*messages[:1], *takewhile(lambda message: message.role != "assistant", messages[1:])]
 
 
 def _has_further_step(reply: Message, parts: int) -> bool:

@@ -106,7 +106,7 @@ class Shown:
                     # What was shown before, such as what it wrote itself, stays so.
                     news = {label: new for label, new in news.items() if not self._find_in(old, label, new[BLOCK])}
                 await self.add(news, None if reply is None else at_reply(ANSWERED, reply))
-        except (StoreError, LeaseLost):
+        except Exception:  # noqa: BLE001  (the prompt is rendered and kept; a custom storage may raise anything)
             return
 
     async def add(self, texts: Mapping[str, Mapping[str, str]], anchor: Anchor | None) -> bool:

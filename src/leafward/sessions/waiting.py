@@ -11,6 +11,7 @@ NEWEST = 16
 """How many messages back the last reply of the model is looked for first."""
 RECENT = 200
 """How many messages back an answer, or a reply above many results, is looked for; an older answer is shown again."""
+_ALL = 2**31 - 1
 
 
 async def find_waiting_reply(read_newest: Callable[[int], Awaitable[list[Message]]]) -> Message | None:
@@ -18,7 +19,7 @@ async def find_waiting_reply(read_newest: Callable[[int], Awaitable[list[Message
 
     `read_newest` returns the last messages of a branch, as many as it is asked for.
     """
-    for limit in (NEWEST, RECENT):
+    for limit in (NEWEST, RECENT, _ALL):
         messages = await read_newest(limit)
         said = [message for message in messages if message.role == "assistant" or is_question(message)]
         if said:

@@ -108,7 +108,7 @@ def _compose(fields: str, file: str) -> Any:
 def _leniently(fields: str) -> Any:
     """Read fields with quotes put where YAML needs them: around those that are not indented, then around all."""
     yaml = yaml_module()
-    for quoted in (_with_quotes(fields), "".join(map(_quoted_within, _with_quotes(fields).splitlines(keepends=True)))):
+    for quoted in (_with_quotes(fields), "".join(map(_quoted_within, _LINES.split(_with_quotes(fields))))):
         try:
             return _node(quoted)
         except (yaml.YAMLError, RecursionError):
@@ -140,8 +140,16 @@ def _quoted(field: str) -> str:
     return field
 
 
-def _quoted_within(line: str) -> str:
-    """Do the same for an indented line, such as `  when: always: ask`."""
+def _quoted_within(field: str) -> str:
+    """Do the same for the indented lines of a field that cannot be read, such as `  when: always: ask`."""
+    try:
+        _node(field)
+    except (yaml_module().YAMLError, RecursionError):
+        return "".join(map(_quoted_line, field.splitlines(keepends=True)))
+    return field
+
+
+def _quoted_line(line: str) -> str:
     text = line.lstrip(" \t")
     return line[: len(line) - len(text)] + _quoted(text) if text != line else line
 
