@@ -23,6 +23,9 @@ async def excuse(session: Session, threshold: int, growing: str | None) -> str |
         return "what waits for a result is too large"
     if history[-1].id == growing and count_tokens(history[-1]) > (threshold - prompt) // 2 - SHORT_SUMMARY:
         return "the reply that is being written is too large"
+    question = count_tokens(history[-1]) if history[-1].role == "user" else 0
+    if 0 < question <= (threshold - prompt) * 3 // 4 and sum(map(count_tokens, history[:-1])) <= SHORT_SUMMARY:
+        return "what stands beside the question is no longer than a summary"
     path = {message.id for message in await session.get_raw_history()}
     if any(made.from_message_id in path and made.to_message_id not in path for made in await session.get_compactions()):
         return "an earlier summary ends on another branch"
