@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leafward import ConfigurationError, ContextBlock, ContextError, Session, open_store, user
+from leafward import ConfigurationError, ContextBlock, ContextError, Message, Session, open_store, user
 from leafward.core.prompt import SEPARATOR
 from leafward.sessions import estimate_tokens, render_prompt
 from leafward.testing.prompts import with_everything
+from tests.sessions.dict_storage import DictStorage
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -358,3 +359,16 @@ async def test_a_prompt_is_stale_once_a_block_holds_other_text(cache: Any) -> No
         await session.add_context("more")
         assert await session.is_prompt_stale()
         assert await session.is_prompt_stale(content=True)
+
+
+async def test_a_prompt_is_frozen_though_the_messages_of_a_custom_storage_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Away(DictStorage):
+        def get_history(self, leaf_id: str | None = None) -> list[Message]:
+            raise ConnectionError("away")
+
+    session = Session(Away(), context=[{"label": "memory", "provider": Cache("Likes tea.")}])
+
+    assert "Likes tea." in await session.freeze_system_prompt()
+    assert "is not recorded as shown" in caplog.text

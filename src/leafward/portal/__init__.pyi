@@ -283,8 +283,8 @@ class BlockingSession:
     def is_prompt_stale(self, *, content: bool = False) -> bool:
         """Tell whether the blocks were configured differently when the prompt was frozen.
 
-        With `content`, also whether a block holds other text than the prompt shows, whoever wrote it: this session's
-        own writes count, and a change in the number of entries. False while nothing is frozen.
+        With `content`, also whether a block holds other text than the prompt shows. This includes this session's
+        own writes and a change in the number of entries. False while nothing is frozen.
         """
 
     def tools(self) -> BlockingToolSet:

@@ -96,8 +96,8 @@ class CompactionState:
     def skips(self, tokens: int, growing: str | None, threshold: int) -> bool:
         """Tell whether to wait with the next attempt, and count this write as one of those to wait for.
 
-        There is no waiting once the session has grown by half, nor after a write that adds half of the threshold (a
-        tool result, perhaps, which can be shortened), nor once the message `growing` is complete.
+        It does not wait once the session has grown by half, after a write that adds half of the threshold (perhaps a
+        tool result, which can be shortened), or once the message `growing` is complete.
         """
         complete = self.growing is not None and growing != self.growing
         much = tokens > self.tokens_left * _MUCH_MORE or tokens - self.tokens_seen > threshold / 2

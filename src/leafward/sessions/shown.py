@@ -8,6 +8,7 @@ text again before it may overwrite it.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -20,6 +21,8 @@ from leafward.core.json import encode_text
 from leafward.core.message import Message
 from leafward.core.parts import parts_of
 from leafward.stores.entries import BLOCK, NAMES, SHOWN, EntryIndex, Shelf
+
+_log = logging.getLogger("leafward.sessions")
 
 MOST = 50
 """How many entries of a block count as shown; of more, the ones shown first no longer do."""
@@ -106,8 +109,12 @@ class Shown:
                     # What was shown before, such as what it wrote itself, stays so.
                     news = {label: new for label, new in news.items() if not self._find_in(old, label, new[BLOCK])}
                 await self.add(news, None if reply is None else at_reply(ANSWERED, reply))
-        except Exception:  # noqa: BLE001  (the prompt is rendered and kept; a custom storage may raise anything)
+        except (StoreError, LeaseLost):
             return
+        except Exception as error:  # noqa: BLE001  (the prompt is rendered and kept; a custom storage may raise anything)
+            _log.warning(
+                "what the prompt shows of session %r is not recorded as shown", self._session_id, exc_info=error
+            )
 
     async def add(self, texts: Mapping[str, Mapping[str, str]], anchor: Anchor | None) -> bool:
         """Count texts, given by label and key, as shown; False when that could not be stored.
