@@ -201,7 +201,6 @@ class CompactingMachine(SessionMachine):
         assert asked.answer is not None
         replaced = sum(count_tokens(as_message(row)) for row in stretch)
         longer = count_tokens(assistant(asked.answer["summary"])) > replaced
-        # More of a message may come that was upserted since the last append.
         streamed = stretch[-1].id in self.upserted
         assert tools or objection or changed or longer or streamed
         self.tally["results not applied: changed meanwhile"] += changed

@@ -69,6 +69,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.model = Model()
         self.made = 0
         self.upserted: set[str] = set()
+        """What was upserted since a message was last added, and that message if it was upserted: more may come."""
         self.version = 0
         self.session_id = "s"
         self.runner.run(self._open())
@@ -127,6 +128,7 @@ class SessionMachine(RuleBasedStateMachine):
         else:
             stored = self.call(lambda: self.session.append_messages(messages, parent_id), changed)
         if changed:
+            self.upserted.clear()
             self.after_append()
         assert [as_seen(message) for message in stored] == [as_kept(self.model.rows[row.id]) for row in rows]
 
@@ -198,7 +200,7 @@ class SessionMachine(RuleBasedStateMachine):
     def upsert_a_new_message(self, text: str, minute: int, role: str) -> None:
         row = self.row(text, minute, role)
         self.model.upsert(row)
-        self.upserted.add(row.id)
+        self.upserted = {row.id}
         stored = self.call(lambda: self.session.upsert_message(as_message(row)), True)
         self.after_append()
         assert as_seen(stored) == as_kept(row)
