@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leafward import Message, Session, assistant, open_store, user
-from leafward.sessions.waiting import NEWEST
+from leafward.sessions.waiting_reply import NEWEST
 from leafward.stores.entries import Edit, EntryIndex, Shelf
 from leafward.testing.unseen import append, replace
 

@@ -9,8 +9,8 @@ from leafward.core.calls import Call, Item, Pairs, Result, pair
 from leafward.core.message import Message
 from leafward.core.overlays import is_summary_id
 from leafward.core.parts import Part, is_ui_only, parts_of
+from leafward.formats.fallback_text import describe, missing_result, orphan_parts
 from leafward.formats.media import read_media
-from leafward.formats.wording import describe, missing_result, orphan_parts
 
 AFTER_SUMMARY = "[The newest message is part of the summary above.]"
 """What the user says when a summary is the last message: a model takes an assistant's for words to continue."""

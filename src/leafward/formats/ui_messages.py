@@ -23,11 +23,11 @@ from leafward.core.parts import (
 )
 from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
+from leafward.formats.fallback_text import output_as_text
 from leafward.formats.media import read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import known_role
-from leafward.formats.ui_folding import Fold, Folding, Unfolding, read_fold
-from leafward.formats.wording import output_as_text
+from leafward.formats.ui_folds import Fold, Folding, Unfolding, read_fold
 
 NAME = "ui"
 CARRIED = "data-leafward"

@@ -18,7 +18,7 @@ from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import Block
 from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown, at_reply
 from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
-from leafward.sessions.waiting import NEWEST, RECENT, find_waiting_reply, is_waiting
+from leafward.sessions.waiting_reply import NEWEST, RECENT, find_waiting_reply, is_waiting
 from leafward.stores.entries import BLOCK
 
 T = TypeVar("T")

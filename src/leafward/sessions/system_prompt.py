@@ -18,7 +18,7 @@ from leafward.sessions.providers import Place, Source, is_kept_in
 from leafward.sessions.setup import Setup
 from leafward.sessions.shown import Shown
 from leafward.sessions.user_functions import TIMEOUT_S
-from leafward.sessions.waiting import find_waiting_reply
+from leafward.sessions.waiting_reply import find_waiting_reply
 from leafward.stores.contracts import MessageStore, Store
 from leafward.stores.entries import NAMES, EntryIndex, Prompt, Shelf
 
