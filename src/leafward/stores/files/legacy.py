@@ -10,13 +10,12 @@ from functools import partial
 from typing import TypeVar
 
 from leafward.core.errors import ConfigurationError, StateDecodeError, StoreError
-from leafward.core.json import DecodeError, decode
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
 from leafward.stores.files.folder import Folder, Parts
-from leafward.stores.files.names import ESCAPE, decoded
 from leafward.stores.files.older_states import session_file
-from leafward.stores.files.state_names import NameFiles, files_of, place_of, slot_in
+from leafward.stores.files.state_names import NameFiles, files_of
+from leafward.stores.files.state_places import StatePlaces
 from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
@@ -98,8 +97,7 @@ class OlderFiles:
         slot: Slot | None = None
         try:
             with named(self._folder.shown((directory,))):
-                ids = self._folder.read((directory, names.IDS))
-                slot = slot_in((directory,), _user_of(directory, ids), "1.x", lambda: ids)
+                slot = StatePlaces(StateTree(self._folder, ()), "1.x").slot_in((directory,))
                 if not any(map(names.is_state, self._folder.files((directory,)))):
                     return Slot(None, directory), {}
                 if slot is None:
@@ -117,18 +115,6 @@ class OlderFiles:
                 return None if file is None else tree.read(file)
         except StoreError as error:
             raise StateDecodeError(None, session_id, None, str(error)) from error
-
-
-def _user_of(directory: str, ids: bytes) -> str | None:
-    """Return the user whose session a directory of 1.x is; AgentScope's have none."""
-    if directory.startswith(ESCAPE * 2):
-        try:
-            user_id, _ = decode(ids)
-        except (ValueError, TypeError, DecodeError):
-            return None
-        return user_id
-    user = directory.split(ESCAPE)[1] if directory.count(ESCAPE) == 2 else ""
-    return (decoded(user) or user) or None
 
 
 class _Unchanged(Folder):
@@ -169,22 +155,21 @@ class _Files(StateFiles):
     """The states in one layout, to be read."""
 
     def __init__(self, folder: Folder, layout: Layout) -> None:
-        super().__init__(folder, (), layout)
-        self._tree = _Tree(folder, ())
+        super().__init__(_Tree(folder, ()), layout)
 
     def texts(self, slot: Slot) -> Texts:
         """Return all that a slot holds where it is written to."""
         found: Texts = {}
-        place = place_of(slot, self._layout)
-        for name, is_list in self.names(slot).items():
-            files = files_of(place, name)
-            if self._tree.has(files.value) and self._tree.has(files.items):
-                raise StateDecodeError(*slot, name, "there are a value and a list of this name")
-            if is_list:
-                found[name] = list(self.get_list(slot, name))
-            elif (stored := self.get(slot, name)) is not None:
-                found[name] = stored.text
-        self._check_names(slot, place)
+        for place in self._own_place(slot):
+            for name, is_list in self._names_in(slot, place).items():
+                files = files_of(place, name)
+                if self._tree.has(files.value) and self._tree.has(files.items):
+                    raise StateDecodeError(*slot, name, "there are a value and a list of this name")
+                if is_list:
+                    found[name] = list(self.get_list(slot, name))
+                elif (stored := self.get(slot, name)) is not None:
+                    found[name] = stored.text
+            self._check_names(slot, place)
         return found
 
     def _check_names(self, slot: Slot, place: Parts) -> None:

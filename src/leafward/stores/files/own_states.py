@@ -8,8 +8,9 @@ import os
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
 from leafward.stores.files.folder import Folder
-from leafward.stores.files.state_names import segment
+from leafward.stores.files.state_names import segment_before
 from leafward.stores.files.state_table import FileStates
+from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.sqlite import open_sqlite
@@ -53,7 +54,7 @@ class JsonFileAgentStateStore(Standalone):
             await store.close()
             folder.close()
 
-        table = FileStates(store.runner, StateFiles(folder, (), self._layout, legacy=self._legacy))
+        table = FileStates(store.runner, StateFiles(StateTree(folder, ()), self._layout, legacy=self._legacy))
         try:
             await table.clear()
         except BaseException:
@@ -80,7 +81,7 @@ class WorkspaceSession(JsonFileAgentStateStore):
 
     def __init__(self, workspace: Path, agent_id: str) -> None:
         check_id("agent id", agent_id)
-        self._set_up(os.path.join(os.fspath(workspace), "agents", segment(agent_id), "context"), "1.x")
+        self._set_up(os.path.join(os.fspath(workspace), "agents", segment_before(agent_id), "context"), "1.x")
 
 
 def _open_folder(path: str) -> Folder:

@@ -1,7 +1,8 @@
-"""Where typed state lies: AgentScope's names where these can be told apart, otherwise names that nothing else has.
+"""How the directories and files of typed state may be named: AgentScope's names, and names that nothing else has.
 
 Its 2.x has a directory for each session in one for each user, its 1.x one for each session. An id is taken as it is, or
 written in base64; a state's name is the name of its files. A name of our own begins with a `~`, which neither does.
+Which of the names a session has is told by what is there: `state_places`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from leafward.stores.states.table import Layout
 OWN = ".leafward"
 """How the names of our own files at the root begin."""
 IDS = "~ids"
-"""The file that keeps the ids of a slot whose directory has a hashed name."""
-VALUE, ITEMS = ".json", ".jsonl"
-_VERSION, _MARK, _NAME = ".ver", ".hash", ".name"
-_ENDINGS = (VALUE, _VERSION, ITEMS, _MARK, _NAME)
+"""The file in a session's directory that tells its user and session, where the name does not."""
+USER = "~user"
+"""The file in a user's directory that tells the user, where the name does not."""
+VALUE, ITEMS, VERSION, MARK = ".json", ".jsonl", ".ver", ".hash"
+_NAME = ".name"
+_ENDINGS = (VALUE, VERSION, ITEMS, MARK, _NAME)
 _UNFINISHED = ".tmp"
 """How the name of a file ends that Java has not finished."""
-_HASHED = ESCAPE + ESCAPE
+HASHED = ESCAPE + ESCAPE
 
 
 class NameFiles(NamedTuple):
@@ -41,67 +44,88 @@ class NameFiles(NamedTuple):
     """What the state is called, where its files have a hashed name."""
 
 
+def is_literal(id: str) -> bool:
+    """Tell whether AgentScope takes an id as it is."""
+    return SAFE.fullmatch(id) is not None
+
+
 @lru_cache(maxsize=4096)
-def segment(id: str) -> str:
-    """Return the name of a directory for an id."""
+def directory_names(id: str) -> tuple[str, ...]:
+    """Return the names that the directory of an id may have: the one it is to have comes first.
+
+    An encoded id has another one, in case that an id which is called like the encoding has the first. One that is
+    taken as it is, but reads like an encoding, had another name before.
+    """
+    name = id if is_literal(id) else encoded(id)
+    if name.startswith(OWN):
+        name = ESCAPE + id
+    if len(name) > LONGEST:
+        return (hashed(id),)
+    if not is_literal(id):
+        return name, hashed(id)
+    return (name, segment_before(id)) if decoded(id) is not None else (name,)
+
+
+@lru_cache(maxsize=4096)
+def segment_before(id: str) -> str:
+    """Return the one name that an id had before the literal name of AgentScope was always its own."""
     name = encoded(id)
-    if SAFE.fullmatch(id):
+    if is_literal(id):
         name = ESCAPE + id if id.startswith(OWN) or decoded(id) is not None else id
     return name if len(name) <= LONGEST else hashed(id)
 
 
-def user_segment(user_id: str | None) -> str:
-    return ANONYMOUS if user_id is None else segment(user_id)
+def id_before(name: str) -> str:
+    """Return the id that had a name then."""
+    return decoded(name) or name
 
 
 @lru_cache(maxsize=4096)
-def place_of(slot: Slot, layout: Layout) -> Parts:
-    """Return the directories, from the root down, of a slot."""
+def places_of(slot: Slot, layout: Layout) -> tuple[Parts, ...]:
+    """Return the directories, from the root down, that may be a slot's: the one it is to have comes first."""
+    sessions = directory_names(slot.session_id)
     if layout == "2.x":
-        return user_segment(slot.user_id), segment(slot.session_id)
+        users = (ANONYMOUS,) if slot.user_id is None else directory_names(slot.user_id)
+        return tuple((user, session) for user in users for session in sessions)
     if slot.user_id is None:
-        return (segment(slot.session_id),)
+        return tuple((session,) for session in sessions)
     # 1.x knows no users.
-    name = f"{ESCAPE}{segment(slot.user_id)}{ESCAPE}{segment(slot.session_id)}"
+    name = f"{ESCAPE}{segment_before(slot.user_id)}{ESCAPE}{segment_before(slot.session_id)}"
     # No id has the character that goes before what is hashed here.
-    return (name if name.count(ESCAPE) == 2 and len(name) <= LONGEST else hashed(f"\0{encode_text(slot)}"),)
+    return ((name if name.count(ESCAPE) == 2 and len(name) <= LONGEST else hashed(f"\0{encode_text(slot)}"),),)
+
+
+def may_be_encoded(name: str) -> bool:
+    """Tell whether a name may be an encoding; then it may just as well be an id."""
+    return decoded(name) is not None
 
 
 def ids_to_keep(slot: Slot, home: Parts) -> dict[Parts, bytes]:
     """Return the file that tells which slot a directory is, where its name does not."""
-    return {(*home, IDS): encode(slot)} if home[-1].startswith(_HASHED) else {}
+    unclear = home[-1].startswith(HASHED) or may_be_encoded(home[-1])
+    return {(*home, IDS): encode(slot)} if unclear else {}
 
 
-def name_to_keep(files: NameFiles, name: str) -> dict[Parts, bytes]:
-    """Return the same for the files of a state."""
-    return {files.name: name.encode()} if files.name[-1].startswith(_HASHED) else {}
-
-
-def slot_in(place: Parts, user_id: str | None, layout: Layout, kept: Callable[[], bytes]) -> Slot | None:
-    """Return which slot of a user a directory is, if it is one; `kept` reads the ids that are kept in it."""
-    name = place[-1]
-    if name.startswith(_HASHED):
-        slot = _read_ids(kept())
-    elif layout == "1.x" and name.count(ESCAPE) == 2:
-        _, user, session = name.split(ESCAPE)
-        slot = Slot(_id_of(user), _id_of(session))
-    else:
-        session_id = name[1:] if name.startswith(ESCAPE) else _id_of(name)
-        slot = Slot(user_id if layout == "2.x" else None, session_id)
-    fits = slot is not None and slot.user_id == user_id and refusal(slot.session_id) is None
-    return slot if fits and place_of(slot, layout) == place else None
-
-
-def _id_of(name: str) -> str:
-    return decoded(name) or name
-
-
-def _read_ids(content: bytes) -> Slot | None:
+def read_ids(content: bytes) -> Slot | None:
     try:
         user_id, session_id = decode(content)
     except (ValueError, TypeError, DecodeError):
         return None
-    return Slot(user_id, session_id)
+    fits = refusal(session_id) is None and (user_id is None or refusal(user_id) is None)
+    return Slot(user_id, session_id) if fits else None
+
+
+def read_user(content: bytes) -> str | None:
+    try:
+        user_id = decode(content)
+    except (ValueError, DecodeError):
+        return None
+    return user_id if refusal(user_id) is None else None
+
+
+def name_to_keep(files: NameFiles, name: str) -> dict[Parts, bytes]:
+    """Return the file that tells what a state is called, where the names of its files do not."""
+    return {files.name: name.encode()} if files.name[-1].startswith(HASHED) else {}
 
 
 @lru_cache(maxsize=4096)
@@ -122,7 +146,7 @@ def files_of(place: Parts, name: str) -> NameFiles:
 def name_in(file: str, kept: Callable[[str], bytes | None]) -> str | None:
     """Return the name of the state that a file holds; `kept` reads a file beside it."""
     stem = file[: -len(VALUE)] if file.endswith(VALUE) else file.removesuffix(ITEMS)
-    if stem.startswith(_HASHED):
+    if stem.startswith(HASHED):
         name = (kept(stem + _NAME) or b"").decode(errors="replace")
     else:
         name = _decoded_name(stem) if stem.startswith(ESCAPE) else stem
@@ -144,6 +168,6 @@ def is_state(file: str) -> bool:
 
 def is_of_a_slot(file: str) -> bool:
     """Tell whether a file goes when its slot does; somebody else's stays."""
-    if file == IDS or (file.startswith(_HASHED) and file.endswith(_NAME)):
+    if file == IDS or (file.startswith(HASHED) and file.endswith(_NAME)):
         return True
-    return file.removesuffix(_UNFINISHED).endswith((VALUE, _VERSION, ITEMS, _MARK))
+    return file.removesuffix(_UNFINISHED).endswith((VALUE, VERSION, ITEMS, MARK))

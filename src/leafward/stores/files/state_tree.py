@@ -28,13 +28,14 @@ class StateTree(Changes):
         self.folder = folder
         self.root = root
 
-    def read(self, parts: Parts) -> bytes | None:
+    def read(self, parts: Parts, *, at_most: int | None = None) -> bytes | None:
+        """Return the bytes of a file, or the first of them; `None` when there is none."""
         with named(self.folder.shown(parts)):
             number = self.folder.open(parts)
             if number is None:
                 return None
             try:
-                return read_from(number, 0)
+                return read_from(number, 0) if at_most is None else os.pread(number, at_most, 0)
             finally:
                 os.close(number)
 
@@ -56,8 +57,7 @@ class StateTree(Changes):
 
     def is_ours(self, files: NameFiles) -> bool:
         """Tell whether a value was ever saved under its name by us, and not only found there."""
-        noted = self.read(files.version)
-        return noted is not None and not noted.endswith(_FOUND)
+        return is_saved_by_us(self.read(files.version))
 
     def _version(self, files: NameFiles, data: bytes) -> tuple[int, bool]:
         noted = _VERSION.fullmatch(self.read(files.version) or b"")
@@ -119,3 +119,8 @@ class StateTree(Changes):
 def version_text(version: int, data: bytes, *, found: bool = False) -> bytes:
     """Return what is noted of a value that we save, or one that we found."""
     return f"{version} {sha256(data).hexdigest()}".encode() + (_FOUND if found else b"\n")
+
+
+def is_saved_by_us(noted: bytes | None) -> bool:
+    """Tell by what is noted of a value whether we ever saved it, and did not only find it."""
+    return noted is not None and not noted.endswith(_FOUND)

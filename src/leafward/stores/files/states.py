@@ -9,8 +9,9 @@ from leafward.core.pretty import pretty
 from leafward.stores.files import older_states as older
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files import state_names as names
-from leafward.stores.files.folder import Folder, Parts
-from leafward.stores.files.state_names import NameFiles, files_of, place_of
+from leafward.stores.files.folder import Parts
+from leafward.stores.files.state_names import NameFiles, files_of
+from leafward.stores.files.state_places import StatePlaces
 from leafward.stores.files.state_tree import StateTree, version_text
 from leafward.stores.leases import Slot
 from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_items, holds_list, holds_value
@@ -22,11 +23,13 @@ class StateFiles:
     With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5.
     """
 
-    def __init__(self, folder: Folder, root: Parts, layout: Layout, *, legacy: bool = False) -> None:
-        self._tree = StateTree(folder, root)
+    def __init__(self, tree: StateTree, layout: Layout, *, legacy: bool = False) -> None:
+        self._tree = tree
         self._layout: Layout = layout
+        self._slots = StatePlaces(self._tree, layout)
+        self._slots_of_1x = StatePlaces(self._tree, "1.x")
         self._legacy = legacy
-        self.shown = folder.shown(root)
+        self.shown = tree.folder.shown(tree.root)
 
     def clear(self) -> None:
         """Finish or remove what killed processes left unfinished."""
@@ -34,24 +37,37 @@ class StateFiles:
 
     # Places.
 
-    def _home(self, slot: Slot, *, migrate: bool = True) -> Parts:
+    def _home(self, slot: Slot) -> Parts:
         """Return where a slot is written, ready for what comes."""
         self._tree.finish()
-        home = (*self._tree.root, *place_of(slot, self._layout))
-        if self._legacy and migrate and not self._tree.folder.has_directory(home):
-            file = older.session_file(self._tree, slot)
-            states = {} if file is None else older.states_in(self._tree, slot, file, home)
-            if states:
-                self._tree.replace(names.ids_to_keep(slot, home) | states, at_once=True)
+        is_new = self._legacy and not self._has_directory(slot)
+        home = self._slots.make(slot)
+        if is_new:
+            self._adopt(slot, home)
         return home
 
-    def _places(self, slot: Slot, *, migrate: bool = True) -> list[Parts]:
-        """Return where a slot may be found: also where 1.x has it, unless that could be a user's in 2.x."""
-        home = self._home(slot, migrate=migrate)
-        if self._layout == "2.x" and slot.user_id is None and _is_of_1x(slot.session_id):
-            before = (*self._tree.root, *place_of(slot, "1.x"))
-            return [home, before] if self._tree.folder.has_directory(before) else [home]
-        return [home]
+    def _adopt(self, slot: Slot, home: Parts) -> None:
+        """Make a session from its one file of AgentScope before 1.0.5, if there is one."""
+        file = older.session_file(self._tree, slot)
+        states = {} if file is None else older.states_in(self._tree, slot, file, home)
+        if states:
+            self._tree.replace(names.ids_to_keep(slot, home) | states, at_once=True)
+
+    def _has_directory(self, slot: Slot) -> bool:
+        return any(map(self._tree.folder.has_directory, self._slots.find(slot)))
+
+    def _own_place(self, slot: Slot) -> list[Parts]:
+        """Return where a slot is; nothing if it is nowhere."""
+        self._tree.finish()
+        if self._legacy and older.session_file(self._tree, slot) is not None and not self._has_directory(slot):
+            return [self._home(slot)]
+        return self._slots.find(slot)[:1]
+
+    def _places_of_1x(self, slot: Slot) -> list[Parts]:
+        """Return where 1.x has what 2.x may read too, unless that could be a user's in 2.x."""
+        if self._layout == "1.x" or slot.user_id is not None or not _is_of_1x(slot.session_id):
+            return []
+        return [place for place in self._slots_of_1x.find(slot) if self._tree.folder.has_directory(place)]
 
     def _knows_older_names(self, slot: Slot) -> bool:
         return self._layout == "1.x" or slot.user_id is None
@@ -59,12 +75,13 @@ class StateFiles:
     # Looking.
 
     def get(self, slot: Slot, name: str) -> Stored | None:
-        for index, place in enumerate(self._places(slot)):
+        own = self._own_place(slot)
+        for place in [*own, *self._places_of_1x(slot)]:
             files = files_of(place, name)
             data = self._tree.read(files.value)
             if data is not None:
                 # What 1.x left has no version that a save would go on from.
-                return Stored(data, 0 if index else self._tree.note_version(files, data))
+                return Stored(data, self._tree.note_version(files, data) if place in own else 0)
             if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
                 raise holds_list(slot, name)
             other = self._older_value(slot, place, name)
@@ -74,7 +91,7 @@ class StateFiles:
         return None
 
     def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
-        for place in self._places(slot):
+        for place in [*self._own_place(slot), *self._places_of_1x(slot)]:
             files = files_of(place, name)
             data = self._tree.read(files.items)
             if data is not None:
@@ -93,11 +110,16 @@ class StateFiles:
         return older.list_file(self._tree, slot, place, name) if self._knows_older_names(slot) else None
 
     def exists(self, slot: Slot) -> bool:
-        places = self._places(slot)
+        places = [*self._own_place(slot), *self._places_of_1x(slot)]
         return any(names.is_state(file) for place in places for file in self._tree.folder.files(place))
 
     def names(self, slot: Slot) -> dict[str, bool]:
-        home = self._home(slot)
+        found: dict[str, bool] = {}
+        for home in self._own_place(slot):
+            found |= self._names_in(slot, home)
+        return found
+
+    def _names_in(self, slot: Slot, home: Parts) -> dict[str, bool]:
         files = [file for file in self._tree.folder.files(home) if names.is_state(file)]
         found: dict[str, bool] = {}
         for file in sorted(files):
@@ -113,31 +135,11 @@ class StateFiles:
 
     def sessions(self, user_id: str | None) -> set[str]:
         self._tree.finish()
-        if self._layout == "1.x":
-            found = self._sessions_in((), user_id, "1.x")
-            if self._legacy and user_id is None:
-                found |= {id for id in older.sessions(self._tree) if not self._has_directory(id)}
-            return found
-        found = self._sessions_in((names.user_segment(user_id),), user_id, "2.x")
-        if user_id is None:
-            found |= {id for id in self._sessions_in((), None, "1.x") if _is_of_1x(id)}
-        return found
-
-    def _has_directory(self, session_id: str) -> bool:
-        return self._tree.folder.has_directory((*self._tree.root, names.segment(session_id)))
-
-    def _sessions_in(self, above: Parts, user_id: str | None, layout: Layout) -> set[str]:
-        found: set[str] = set()
-        for directory in self._tree.folder.directories((*self._tree.root, *above)):
-            place = (*self._tree.root, *above, directory)
-            slot = names.slot_in(
-                (*above, directory), user_id, layout, lambda place=place: self._tree.read((*place, names.IDS)) or b""
-            )
-            files = self._tree.folder.files(place)
-            # Java's sandboxes are nobody's.
-            hidden = OF_SANDBOXES + names.VALUE if user_id is None else ""
-            if slot is not None and any(names.is_state(file) and file != hidden for file in files):
-                found.add(slot.session_id)
+        found = _with_states(self._slots, user_id)
+        if self._legacy and user_id is None:
+            found |= {id for id in older.sessions(self._tree) if not self._has_directory(Slot(None, id))}
+        if self._layout == "2.x" and user_id is None:
+            found |= {id for id in _with_states(self._slots_of_1x, None) if _is_of_1x(id)}
         return found
 
     # Changing.
@@ -162,25 +164,32 @@ class StateFiles:
         if fresh and (self._tree.has(files.value) or self._tree.has(files.items)):
             raise StaleState(*slot, name, 0)
         others = [parts for parts in (files.value, files.version) if self._tree.has(parts)]
-        if not others and self._append(files, texts):
+        kept = self._to_keep(slot, home, name)
+        if not others and self._append(files, texts, kept):
             return
         # Before the lines: beside others, Java's hash would be taken for theirs.
         self._tree.set_mark(files, lists.mark_of(texts))
-        written = {files.items: lists.to_lines(texts)}
-        self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
+        self._tree.replace(kept | {files.items: lists.to_lines(texts)}, removing=others)
 
-    def _append(self, files: NameFiles, texts: Sequence[str]) -> bool:
+    def _append(self, files: NameFiles, texts: Sequence[str], kept: dict[Parts, bytes]) -> bool:
         """Store a list that begins with the stored one by adding the rest; tell whether that could be done."""
         data = self._tree.read(files.items)
         known = None if data is None else _count_known(data, self._tree.mark(files), texts)
         if data is None or known is None:
             return False
+        if kept:
+            self._tree.replace(kept)
         if known < len(texts):
             self._tree.append(files, len(data), texts[known:])
         return True
 
     def drop(self, slot: Slot, name: str | None) -> None:
-        places = self._places(slot, migrate=name is not None)
+        if name is None:
+            self._tree.finish()
+            # Also what is left of it under another name: it is not to come back.
+            places = [*self._slots.find(slot), *self._places_of_1x(slot)]
+        else:
+            places = [*self._own_place(slot), *self._places_of_1x(slot)]
         gone = [parts for place in places for parts in self._to_be_dropped(slot, place, name)]
         file = older.session_file(self._tree, slot) if self._legacy else None
         if file is not None and name is None:
@@ -217,6 +226,16 @@ def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:
         return data.count(b"\n")
     items, whole = lists.read_lines(data, mark)
     return len(items) if whole and common_items(items, texts) == len(items) else None
+
+
+def _with_states(slots: StatePlaces, user_id: str | None) -> set[str]:
+    """Return the sessions of a user that hold anything; Java's sandboxes are nobody's."""
+    hidden = OF_SANDBOXES + names.VALUE if user_id is None else ""
+    return {
+        session_id
+        for session_id, files in slots.sessions(user_id)
+        if any(names.is_state(file) and file != hidden for file in files)
+    }
 
 
 def _is_of_1x(session_id: str) -> bool:

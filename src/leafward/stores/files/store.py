@@ -19,6 +19,7 @@ from leafward.stores.files.opening import DirectoryLock, clear_unfinished, index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.serving import Serving
 from leafward.stores.files.state_table import FileStates
+from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.guard import Guard
@@ -168,7 +169,7 @@ def _prepare(path: str, durability: str) -> _Opened:
 
 def _state_files(folder: Folder) -> StateFiles:
     """Return the typed state in the directory of a store."""
-    return StateFiles(folder, (names.STATES,), "2.x")
+    return StateFiles(StateTree(folder, (names.STATES,)), "2.x")
 
 
 def _abandon(opening: asyncio.Future[_Opened]) -> None:

@@ -1,0 +1,318 @@
+"""Directories of sessions: a literal name of Java's is believed, and no two ids ever meet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leafward import SessionKey
+from leafward.core.ids import refusal
+from leafward.stores import JsonFileAgentStateStore, JsonSession
+from leafward.stores.files.names import SAFE, decoded
+
+LOOK_ALIKES = ["acme", "anon", "User", "QA", "1440", "164", "bd2f", "dynamic"]
+"""Ids that are valid base64url of UTF-8."""
+
+
+def encoded(id: str) -> str:
+    return urlsafe_b64encode(id.encode()).decode().rstrip("=")
+
+
+def javas_name(id: str | None) -> str:
+    if id is None:
+        return "__anon__"
+    return id if SAFE.fullmatch(id) else encoded(id)
+
+
+def is_literal(id: str | None) -> bool:
+    return id is None or (SAFE.fullmatch(id) is not None and not id.startswith(".leafward"))
+
+
+def write(path: Path, value: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "states"
+
+
+class TestWhatJavaMade:
+    @pytest.mark.parametrize("id", LOOK_ALIKES)
+    async def test_a_session_has_its_literal_name(self, root: Path, id: str) -> None:
+        write(root / "__anon__" / id / "agent_state.json", {"session_id": id, "user_id": None})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.get(id, "agent_state") == {"session_id": id, "user_id": None}
+            assert await states.exists(id)
+            assert await states.list_session_keys() == {SessionKey(id)}
+            hidden = SessionKey(decoded(id) or "")
+            assert await states.get(hidden, "agent_state") is None
+            await states.save(id, "agent_state", {"session_id": id, "by": "python"})
+            assert json.loads((root / "__anon__" / id / "agent_state.json").read_text())["by"] == "python"
+            await states.delete(id)
+            assert await states.list_session_keys() == set()
+        assert not (root / "__anon__" / id).exists()
+
+    @pytest.mark.parametrize("id", LOOK_ALIKES)
+    async def test_a_user_has_their_literal_name(self, root: Path, id: str) -> None:
+        write(root / id / "s1" / "agent_state.json", {"session_id": "s1", "user_id": id})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.list_session_keys(id) == {SessionKey("s1", id)}
+            hidden = decoded(id)
+            assert await states.list_session_keys(hidden) == set()
+            await states.save(SessionKey("s1", hidden), "agent_state", {"whose": hidden})
+            assert (await states.get(SessionKey("s1", id), "agent_state") or {})["user_id"] == id
+            await states.save(SessionKey("s2", id), "notes", {})
+            assert (root / id / "s2" / "notes.json").exists()
+            assert await states.get(SessionKey("s1", hidden), "agent_state") == {"whose": hidden}
+            assert await states.list_session_keys(hidden) == {SessionKey("s1", hidden)}
+            assert await states.list_session_keys(id) == {SessionKey("s1", id), SessionKey("s2", id)}
+
+    @pytest.mark.parametrize("id", LOOK_ALIKES)
+    async def test_a_session_of_1x_has_its_literal_name(self, root: Path, id: str) -> None:
+        message = {"id": "m1", "name": "u", "role": "USER", "content": [{"type": "text", "text": "hi"}], "metadata": {}}
+        write(root / id / "memory_messages.jsonl", message)
+        (root / id / "memory_messages.hash").write_text("76dead55")
+        async with JsonSession(root) as states:
+            assert await states.list_session_keys() == {SessionKey(id)}
+            assert len(await states.get_list(id, "memory_messages")) == 1
+            await states.save_list(id, "memory_messages", [message, message])
+            assert len((root / id / "memory_messages.jsonl").read_text().splitlines()) == 2
+            # It is this session's by now.
+            assert await states.get_list(decoded(id) or "", "memory_messages") == []
+
+    async def test_an_encoded_id_finds_what_java_saved_for_it(self, root: Path) -> None:
+        write(root / "__anon__" / "c2VzcyAx" / "notes.json", {"n": 1})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.get("sess 1", "notes") == {"n": 1}
+            # Java lists it so, too; nothing tells that it is no id.
+            assert await states.list_session_keys() == {SessionKey("c2VzcyAx")}
+            await states.save("sess 1", "notes", {"n": 2})
+            assert json.loads((root / "__anon__" / "c2VzcyAx" / "notes.json").read_text()) == {"n": 2}
+            assert await states.list_session_keys() == {SessionKey("sess 1")}
+            assert await states.get("c2VzcyAx", "notes") is None
+
+    async def test_an_encoded_id_is_listed_where_javas_state_tells_it(self, root: Path) -> None:
+        write(root / "YWwvaWNl" / "c2VzcyAx" / "agent_state.json", {"session_id": "sess 1", "user_id": "al/ice"})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.list_session_keys("al/ice") == {SessionKey("sess 1", "al/ice")}
+            assert await states.list_session_keys("YWwvaWNl") == set()
+            assert await states.get(SessionKey("c2VzcyAx", "al/ice"), "agent_state") is None
+
+    async def test_what_only_looks_like_the_ids_of_a_state_tells_nothing(self, root: Path) -> None:
+        write(root / "__anon__" / "acme" / "agent_state.json", {"context": [{"session_id": "iɞ"}], "session_id": 5})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.list_session_keys() == {SessionKey("acme")}
+
+
+class TestTwins:
+    """Two ids of which one is called like the encoding of the other."""
+
+    @pytest.mark.parametrize("first", ["literal", "encoded"])
+    @pytest.mark.parametrize("layout", ["1.x", "2.x"])
+    async def test_sessions_never_meet_and_the_literal_one_keeps_its_name(
+        self, root: Path, first: str, layout: str
+    ) -> None:
+        ids = ["acme", "iɞ"] if first == "literal" else ["iɞ", "acme"]
+        async with JsonFileAgentStateStore(root, layout=layout) as states:
+            for id in ids:
+                await states.save(id, "notes", {"id": id})
+                await states.save_list(id, "list", [{"id": id}])
+        async with JsonFileAgentStateStore(root, layout=layout) as states:
+            for id in ids:
+                assert await states.get(id, "notes") == {"id": id}
+                assert await states.get_list(id, "list") == [{"id": id}]
+            assert await states.list_session_keys() == {SessionKey(id) for id in ids}
+            above = root if layout == "1.x" else root / "__anon__"
+            assert json.loads((above / "acme" / "notes.json").read_text()) == {"id": "acme"}
+            await states.delete("acme")
+            assert await states.get("iɞ", "notes") == {"id": "iɞ"}
+            await states.delete("iɞ")
+            assert await states.list_session_keys() == set()
+
+    @pytest.mark.parametrize("first", ["literal", "encoded"])
+    async def test_users_never_meet_and_the_literal_one_keeps_its_name(self, root: Path, first: str) -> None:
+        ids = ["acme", "iɞ"] if first == "literal" else ["iɞ", "acme"]
+        async with JsonFileAgentStateStore(root) as states:
+            for id in ids:
+                await states.save(SessionKey("s", id), "notes", {"id": id})
+                await states.save(SessionKey(id, id), "notes", {"id": id})
+        async with JsonFileAgentStateStore(root) as states:
+            for id in ids:
+                assert await states.get(SessionKey("s", id), "notes") == {"id": id}
+                assert await states.list_session_keys(id) == {SessionKey("s", id), SessionKey(id, id)}
+            assert json.loads((root / "acme" / "s" / "notes.json").read_text()) == {"id": "acme"}
+
+    async def test_an_append_to_javas_list_has_the_directory_too(self, root: Path) -> None:
+        write(root / "acme" / "list.jsonl", {"n": 1})
+        (root / "acme" / "list.jsonl").write_text('{"n":1}\n')
+        (root / "acme" / "list.hash").write_text("76dead55")
+        async with JsonSession(root) as states:
+            await states.save_list("acme", "list", [{"n": 1}, {"n": 2}])
+            assert await states.get_list("iɞ", "list") == []
+            assert await states.list_session_keys() == {SessionKey("acme")}
+
+
+def make_old(root: Path, above: str, name: str, n: int) -> None:
+    """Write a session as leafward did when it took such names for encodings."""
+    from leafward.stores.files.state_tree import version_text
+
+    path = write(root / above / name / "notes.json", {"n": n})
+    (path.parent / "notes.ver").write_bytes(version_text(1, path.read_bytes()))
+
+
+class TestWhatAnOlderLeafwardWrote:
+    async def test_a_session_is_found_and_gets_its_literal_name_when_saved(self, root: Path) -> None:
+        make_old(root, "__anon__", "~acme", 1)
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.get("acme", "notes") == {"n": 1}
+            assert await states.list_session_keys() == {SessionKey("acme")}
+            assert (root / "__anon__" / "~acme").exists()
+            await states.save("acme", "more", {})
+            assert {path.name for path in (root / "__anon__").iterdir()} == {"acme"}
+            assert (await states.get_versioned("acme", "notes")).version == 1
+            assert await states.list_session_keys() == {SessionKey("acme")}
+
+    async def test_a_user_is_found_session_by_session(self, root: Path) -> None:
+        make_old(root, "~acme", "s1", 1)
+        make_old(root, "~acme", "~User", 2)
+        write(root / "acme" / "s2" / "agent_state.json", {"session_id": "s2", "user_id": "acme"})
+        async with JsonFileAgentStateStore(root) as states:
+            keys = {SessionKey(id, "acme") for id in ("s1", "s2", "User")}
+            assert await states.list_session_keys("acme") == keys
+            assert await states.get(SessionKey("s1", "acme"), "notes") == {"n": 1}
+            for key in keys:
+                await states.save(key, "more", {})
+            assert {path.name for path in (root / "acme").iterdir()} == {"s1", "s2", "User", "~user"}
+            assert not (root / "~acme").exists()
+            assert await states.list_session_keys("acme") == keys
+
+    async def test_an_encoded_id_is_still_its_own_and_moves_aside_for_the_literal_one(self, root: Path) -> None:
+        make_old(root, "__anon__", "acme", 1)
+        make_old(root, "acme", "s", 2)
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.list_session_keys() == {SessionKey("iɞ")}
+            assert await states.list_session_keys("iɞ") == {SessionKey("s", "iɞ")}
+            assert await states.get("acme", "notes") is None
+            assert await states.get(SessionKey("s", "acme"), "notes") is None
+            await states.save("acme", "notes", {"n": 3})
+            await states.save(SessionKey("s", "acme"), "notes", {"n": 4})
+            assert await states.get("iɞ", "notes") == {"n": 1}
+            assert await states.get(SessionKey("s", "iɞ"), "notes") == {"n": 2}
+            assert json.loads((root / "__anon__" / "acme" / "notes.json").read_text()) == {"n": 3}
+            assert json.loads((root / "acme" / "s" / "notes.json").read_text()) == {"n": 4}
+
+    async def test_javas_directory_is_the_session_where_both_are_there(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make_old(root, "__anon__", "~acme", 1)
+        (root / "__anon__" / "~acme" / "own.json").write_text("{}")
+        write(root / "__anon__" / "acme" / "notes.json", {"n": "java"})
+        async with JsonFileAgentStateStore(root) as states:
+            with caplog.at_level(logging.WARNING, "leafward"):
+                for _ in range(3):
+                    assert await states.get("acme", "notes") == {"n": "java"}
+                    assert await states.get("acme", "own") is None
+            assert [record.levelname for record in caplog.records] == ["WARNING"]
+            assert "~acme" in caplog.text
+            await states.save("acme", "notes", {"n": 2})
+            assert json.loads((root / "__anon__" / "~acme" / "notes.json").read_text()) == {"n": 1}
+            # What is deleted does not come back under the other name.
+            await states.delete("acme")
+            assert not await states.exists("acme")
+            assert await states.list_session_keys() == set()
+
+
+def ids() -> st.SearchStrategy[str]:
+    safe = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789_.-", min_size=1, max_size=8)
+    digits = st.integers(0, 99999).map(str) | st.integers(0, 2**32).map(lambda number: f"{number:x}")
+    strange = st.text("aZ09 :/~%ɞ客服é", min_size=1, max_size=6)
+    drawn = safe | digits | strange | st.sampled_from([*LOOK_ALIKES, "~acme", "iɞ", ".leafward.sqlite", "~ids"])
+    twins = drawn.map(encoded) | drawn.map(lambda id: decoded(id) or id) | drawn.map(lambda id: f"~{id}")
+    return (drawn | twins).filter(lambda id: refusal(id) is None)
+
+
+def slots() -> st.SearchStrategy[list[tuple[str | None, str]]]:
+    return st.lists(st.tuples(st.none() | ids(), ids()), min_size=1, max_size=8, unique=True)
+
+
+def keys_of(found: list[tuple[str | None, str]]) -> list[SessionKey]:
+    return [SessionKey(session, user) for user, session in found]
+
+
+async def check_all(root: Path, layout: str, keys: list[SessionKey], expected: dict[SessionKey, Any]) -> None:
+    async with JsonFileAgentStateStore(root, layout=layout) as states:
+        for key in keys:
+            assert await states.get(key, "agent_state") == expected.get(key), key
+        for user in {key.user_id for key in keys}:
+            assert await states.list_session_keys(user) == {key for key in expected if key.user_id == user}
+
+
+class TestEveryId:
+    @given(slots(), st.sampled_from(["1.x", "2.x"]), st.randoms(use_true_random=False))
+    @settings(max_examples=60, deadline=None)
+    def test_two_ids_never_meet_and_a_listing_gives_back_what_was_saved(
+        self, found: list[tuple[str | None, str]], layout: str, random: Any
+    ) -> None:
+        async def run() -> None:
+            with TemporaryDirectory() as directory:
+                root = Path(directory, "states")
+                keys = keys_of(found)
+                expected: dict[SessionKey, Any] = {}
+                async with JsonFileAgentStateStore(root, layout=layout) as states:
+                    for number, key in enumerate(keys):
+                        await states.save(key, "agent_state", {"n": number})
+                        expected[key] = {"n": number}
+                await check_all(root, layout, keys, expected)
+                for key in keys:
+                    if layout == "2.x" and is_literal(key.user_id) and is_literal(key.session_id):
+                        place = root / (key.user_id or "__anon__") / key.session_id
+                        assert json.loads((place / "agent_state.json").read_text()) == expected[key]
+                async with JsonFileAgentStateStore(root, layout=layout) as states:
+                    for key in random.sample(keys, len(keys) // 2):
+                        await states.delete(key)
+                        del expected[key]
+                await check_all(root, layout, keys, expected)
+
+        asyncio.run(run())
+
+    @given(slots(), slots())
+    @settings(max_examples=60, deadline=None)
+    def test_what_java_saved_keeps_its_ids_whoever_else_saves(
+        self, javas: list[tuple[str | None, str]], ours: list[tuple[str | None, str]]
+    ) -> None:
+        async def run() -> None:
+            with TemporaryDirectory() as directory:
+                root = Path(directory, "states")
+                expected: dict[SessionKey, Any] = {}
+                taken: set[tuple[str, str]] = set()
+                users: dict[str, str | None] = {}
+                for user, session in javas:
+                    place = javas_name(user), javas_name(session)
+                    # Java lets such ids meet; those that begin like our own files are not shared.
+                    is_own = any(name.startswith(".leafward") for name in place)
+                    if is_own or place in taken or users.setdefault(place[0], user) != user:
+                        continue
+                    taken.add(place)
+                    expected[SessionKey(session, user)] = {"session_id": session, "user_id": user}
+                    write(root.joinpath(*place, "agent_state.json"), {"session_id": session, "user_id": user})
+                await check_all(root, "2.x", list(expected), expected)
+                async with JsonFileAgentStateStore(root) as states:
+                    for key in keys_of(ours):
+                        if key not in expected:
+                            await states.save(key, "agent_state", {"ours": key.session_id})
+                            expected[key] = {"ours": key.session_id}
+                await check_all(root, "2.x", list(expected), expected)
+
+        asyncio.run(run())
