@@ -122,18 +122,31 @@ class Folder:
 
     def files(self, parts: Parts) -> list[str]:
         """Return the files that a directory holds; links are none."""
-        return self._named(parts, lambda one: one.is_file(follow_symlinks=False))
+        return self._named(parts, _is_file)
 
     def directories(self, parts: Parts) -> list[str]:
         """Return the directories that a directory holds; links are none."""
-        return self._named(parts, lambda one: one.is_dir(follow_symlinks=False))
+        return self._named(parts, _is_directory)
 
     def _named(self, parts: Parts, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
         with self._directory(parts) as directory:
             if directory is None:
                 return []
-            with os.scandir(directory) as found:
-                return [one.name for one in found if wanted(one)]
+            return _named_in(directory, wanted)
+
+    def files_below(self, parts: Parts) -> Iterator[tuple[str, list[str]]]:
+        """Find the directories that a directory holds, each with its files; links are none."""
+        with self._directory(parts) as above:
+            for name in [] if above is None else _named_in(above, _is_directory):
+                try:
+                    directory = os.open(name, _DIRECTORY, dir_fd=above)
+                except FileNotFoundError:
+                    # Somebody has just removed it.
+                    continue
+                try:
+                    yield name, _named_in(directory, _is_file)
+                finally:
+                    os.close(directory)
 
     def stamps(self, parts: Parts) -> Iterator[tuple[str, Stamp]]:
         """Look at all that a directory holds."""
@@ -229,6 +242,19 @@ class Folder:
             what = "is a link, or no file or directory of a store"
             return StoreError(f"{self.shown(parts)} {what}: it is not followed; put the real one in its place")
         return error
+
+
+def _named_in(directory: int, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    with os.scandir(directory) as found:
+        return [one.name for one in found if wanted(one)]
+
+
+def _is_file(one: os.DirEntry[str]) -> bool:
+    return one.is_file(follow_symlinks=False)
+
+
+def _is_directory(one: os.DirEntry[str]) -> bool:
+    return one.is_dir(follow_symlinks=False)
 
 
 def read_from(number: int, place: int) -> bytes:

@@ -100,6 +100,11 @@ def may_be_encoded(name: str) -> bool:
     return decoded(name) is not None
 
 
+def is_clear(name: str) -> bool:
+    """Tell whether a name can only be that of the id that is called so."""
+    return is_literal(name) and not may_be_encoded(name) and not name.startswith(OWN) and refusal(name) is None
+
+
 def ids_to_keep(slot: Slot, home: Parts) -> dict[Parts, bytes]:
     """Return the file that tells which slot a directory is, where its name does not."""
     unclear = home[-1].startswith(HASHED) or may_be_encoded(home[-1])

@@ -80,21 +80,21 @@ class StatePlaces:
     def sessions(self, user_id: str | None) -> Iterator[tuple[str, list[str]]]:
         """Find the sessions of a user, each with the files in its directory."""
         for above in self._user_places(user_id):
-            for name in self._tree.folder.directories(above):
-                place = (*above, name)
-                files = self._tree.folder.files(place)
-                slot = self._slot_in(place, user_id, files)
+            # Looked up once, and not for each of them.
+            whose = self._whose(above) if self._layout == "2.x" and may_be_encoded(above[-1]) else user_id
+            is_clear = whose == user_id and (self._layout == "2.x" or user_id is None)
+            for name, files in self._tree.folder.files_below(above) if whose in (None, user_id) else ():
+                if is_clear and IDS not in files and names.is_clear(name):
+                    yield name, files
+                    continue
+                slot = self._slot_in((*above, name), user_id, files)
                 if slot is not None and slot.user_id == user_id:
                     yield slot.session_id, files
 
     def _user_places(self, user_id: str | None) -> list[Parts]:
         if self._layout == "1.x":
             return [self._tree.root]
-        users = (ANONYMOUS,) if user_id is None else directory_names(user_id)
-        return [above for above in self._below_root((user,) for user in users) if self._may_be_user(above, user_id)]
-
-    def _may_be_user(self, above: Parts, user_id: str | None) -> bool:
-        return not may_be_encoded(above[-1]) or self._marked_user(above) in (None, user_id)
+        return self._below_root((user,) for user in ((ANONYMOUS,) if user_id is None else directory_names(user_id)))
 
     def slot_in(self, place: Parts) -> Slot | None:
         """Return which session a directory in layout 1.x is, whoever's it is."""
@@ -184,7 +184,7 @@ class StatePlaces:
         aside = (*self._tree.root, hashed(user_id))
         if aside[-1] in others and self._tree.folder.has_directory(aside):
             return aside
-        whose = self._marked_user(place) or self._noted_user(place)
+        whose = self._whose(place)
         if whose not in (None, user_id):
             if not names.is_literal(user_id):
                 return aside
@@ -193,10 +193,13 @@ class StatePlaces:
         self._keep({(*place, USER): encode(user_id)})
         return place
 
-    def _noted_user(self, above: Parts) -> str | None:
-        """Return whose a directory of a user is that is not marked, by what is in it."""
-        for name in self._tree.folder.directories(above):
-            user_id = self._noted((*above, name), self._tree.folder.files((*above, name))).user_id
+    def _whose(self, above: Parts) -> str | None:
+        """Return whose a directory of a user is: as it is marked, or else as the first session tells that tells it."""
+        marked = self._marked_user(above)
+        if marked is not None:
+            return marked
+        for name, files in self._tree.folder.files_below(above):
+            user_id = self._noted((*above, name), files).user_id
             if user_id is not None:
                 return user_id
         return None
