@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha1
 
 import redis
 
@@ -17,6 +18,11 @@ def own_prefix(url: str) -> Iterator[str]:
     forget(url, prefix)
     # There are the leases, and what writes answered.
     forget(url, f"leafward:{prefix}")
+
+
+def noted(version: int, payload: bytes, *, ver: int | None = None) -> bytes:
+    """Return what stands beside a value that has a version."""
+    return f"{version} {version if ver is None else ver} {sha1(payload).hexdigest()}".encode()
 
 
 class Java:
