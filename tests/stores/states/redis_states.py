@@ -61,3 +61,13 @@ class Java:
                 case _:
                     found[name] = self.client.smembers(key)
         return found
+
+
+class OldLeafward(Java):
+    """Writes as leafward did before it named sessions as Java does."""
+
+    def save(self, key: str, payload: bytes, *, versions: bool = True) -> None:
+        super().save(key, payload, versions=True)
+
+    def save_list(self, key: str, items: list[bytes], hash: str = "py:content") -> None:
+        super().save_list(key, items, hash if items else "empty:0")
