@@ -7,16 +7,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from leafward import ConfigurationError, LeafwardError, SessionKey, open_store
 from leafward.importers.agentscope import migrate
-from leafward.stores import MysqlAgentStateStore, MysqlSession, RedisAgentStateStore, RedisSession
+from leafward.stores import MysqlAgentStateStore, MysqlSession, RedisAgentStateStore, RedisSession, Slot
+from leafward.stores.redis.legacy import open_older_keys
 from leafward.stores.servers import legacy
 from tests.importers.contract import COUNTS, Failing, Stopped, counts, everything
 from tests.importers.left import DOCUMENTS, USER123, LeftInRedis, LeftInTables
 from tests.servers.redis import Redis
 from tests.stores.both_servers import elsewhere
 from tests.stores.redis_store import command, forget
+from tests.stores.states.redis_states import OldLeafward
 
 T, B = "agentscope_sessions", "agentscope_sessions_backup"
 
@@ -229,6 +232,67 @@ class TestKeys:
             assert await states.list_session_keys() >= {SessionKey("old:one"), SessionKey("tenant:7")}
             assert await states.get_list("tenant:7", "memory_messages") == USER123["memory_messages"]
             assert len(await states.get_list("old:one", "memory_messages")) == 2
+        # Where Java looks for it in 2.x.
+        assert command(left.named, "LLEN", f"{left.prefix}__anon__/tenant:7:memory_messages:list") == 2
+
+    @pytest.mark.parametrize("id", ["a:b", "a%2Fb", "a%3Ab", "100%25", '{"tenantId":"t","sessionId":"s"}'])
+    async def test_of_every_id_arrive_where_java_looks_for_them(self, left: LeftInRedis, id: str) -> None:
+        await left.states(id, USER123)
+
+        report = await migrate(left.named, left.named)
+
+        assert (report.sessions, report.written, report.failed) == (1, len(USER123), [])
+        assert command(left.named, "LLEN", f"{left.prefix}__anon__/{id}:memory_messages:list") == 2
+        async with RedisAgentStateStore(left.named) as states:
+            assert await states.list_session_keys() == {SessionKey(id)}
+        assert (await migrate(left.named, left.named)).written == 0
+
+    async def test_that_may_be_of_2x_are_left_out_with_the_reason(self, left: LeftInRedis) -> None:
+        await left.states("al/ice", USER123)
+        await left.states("alice/s1", {"agent_state": {}})
+        await left.states("__anon__/s1", USER123)
+        await left.states("s1", USER123)
+        older = await open_older_keys(left.named)
+        try:
+            assert [place.at async for place in older.places()] == ["s1"]
+            [(shown, reason)] = await older.left_out()
+        finally:
+            await older.close()
+        assert shown == f"key '{left.prefix}al/ice:_keys' on {older._calls.where}"
+        assert reason == "it may be session 'ice' of user 'al' in 2.x, and is not moved"
+
+    async def test_that_an_earlier_leafward_named_are_of_its_sessions(self, left: LeftInRedis) -> None:
+        for name in ("a%3Ab", "al%2Fice", "both%3A"):
+            old = OldLeafward(redis.Redis.from_url(left.named), f"{left.prefix}{name}")
+            old.save("a", b'{"n":1}')
+            old.save_list("l", [b"{}"])
+        await left.states("both:", {"a": {"n": 2}})
+        older = await open_older_keys(left.named)
+        try:
+            slots = [(await older.read(place))[0] async for place in older.places()]
+            [(shown, reason)] = await older.left_out()
+        finally:
+            await older.close()
+        assert slots == [Slot(None, "a:b"), Slot(None, "al/ice"), Slot(None, "both:")]
+        assert "both%3A" in shown
+        assert reason == "session 'both:' is also kept as AgentScope names it, and that one is moved"
+
+        assert (await migrate(left.named, left.named)).written == 5
+        async with RedisAgentStateStore(left.named) as states:
+            assert await states.get("al/ice", "a") == {"n": 1}
+            assert await states.get("both:", "a") == {"n": 2}
+
+    async def test_of_states_with_colons_keep_their_names(self, left: LeftInRedis) -> None:
+        await left.states("s", {"of:a:tool": {"n": 1}, "l:m": [{"n": 2}]})
+        async with RedisSession(left.named) as states:
+            await states.save("t:u", "of:a:tool", {"n": 3})
+
+        assert (await migrate(left.named, left.named)).failed == []
+
+        async with RedisAgentStateStore(left.named) as states:
+            assert await states.get("s", "of:a:tool") == {"n": 1}
+            assert await states.get_list("s", "l:m") == [{"n": 2}]
+            assert await states.get("t:u", "of:a:tool") == {"n": 3}
 
     async def test_that_hold_something_else_are_told(self, left: LeftInRedis, target: Path) -> None:
         await left.states("kind", {"a": {"n": 1}})
@@ -265,6 +329,8 @@ class TestKeys:
         await put_in_cluster(redis_cluster_url)
         try:
             report = await migrate(redis_cluster_url, redis_cluster_url)
+            # What is there now is not taken for sessions of 1.x.
+            assert counts(await migrate(redis_cluster_url, redis_cluster_url)) == COUNTS
             async with RedisAgentStateStore(redis_cluster_url) as states:
                 found = await everything(states)
                 for session in found:

@@ -16,7 +16,7 @@ from leafward.engine.custom_states import states_of
 from leafward.stores import AgentStateStore
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
 
-RESERVED = ["notes:_hash", "notes:list", "notes:ver", "_keys"]
+RESERVED = ["notes:_hash", "notes:list", "notes:ver", "notes:sum", "_keys"]
 
 
 @dataclass

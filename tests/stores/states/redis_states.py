@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha1
 
 import redis
 
@@ -17,6 +18,11 @@ def own_prefix(url: str) -> Iterator[str]:
     forget(url, prefix)
     # There are the leases, and what writes answered.
     forget(url, f"leafward:{prefix}")
+
+
+def noted(version: int, payload: bytes, *, ver: int | None = None) -> bytes:
+    """Return what stands beside a value that has a version."""
+    return f"{version} {version if ver is None else ver} {sha1(payload).hexdigest()}".encode()
 
 
 class Java:
@@ -55,3 +61,13 @@ class Java:
                 case _:
                     found[name] = self.client.smembers(key)
         return found
+
+
+class OldLeafward(Java):
+    """Writes as leafward did before it named sessions as Java does."""
+
+    def save(self, key: str, payload: bytes, *, versions: bool = True) -> None:
+        super().save(key, payload, versions=True)
+
+    def save_list(self, key: str, items: list[bytes], hash: str = "py:content") -> None:
+        super().save_list(key, items, hash if items else "empty:0")

@@ -11,50 +11,97 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from leafward import ConfigurationError, SessionKey, StaleState, open_store
+from leafward import ConfigurationError, InvalidId, SessionKey, StaleState, open_store
 from leafward.core.ids import new_id, refusal
 from leafward.stores import RedisAgentStateStore, RedisSession
 from leafward.stores.leases import Slot
 from leafward.stores.redis.keys import Keys
-from leafward.stores.redis.state_keys import OfACluster, OfAgentScope, keys_of
+from leafward.stores.redis.state_keys import OfACluster, OfAgentScope
+from leafward.stores.states.table import check_name
 from leafward.testing.ids import HOSTILE_IDS
 from tests.stores.redis_store import forget, keys, looking_at
-from tests.stores.states.redis_states import Java, own_prefix
+from tests.stores.states.redis_states import Java, noted, own_prefix
 
 IDS = st.one_of(
-    st.sampled_from(HOSTILE_IDS), st.text("ab:/~%257EFA3", min_size=1, max_size=9), st.text(min_size=1)
+    st.sampled_from(
+        [*HOSTILE_IDS, "_keys", "a:_keys", "list", "a:list", "ver", "sum", "a:ver", "x:list:_hash", "_hash"]
+    ),
+    st.text("ab:/~%257EFA3", min_size=1, max_size=9),
+    st.text(min_size=1),
 ).filter(lambda text: refusal(text) is None)
 SLOTS = st.builds(Slot, st.one_of(st.none(), IDS), IDS)
 NAMES = [OfAgentScope("p:", "2.x"), OfAgentScope("p:", "1.x"), OfACluster("p:")]
 
 
+def is_name(text: str) -> bool:
+    try:
+        return bool(check_name(text))
+    except InvalidId:
+        return False
+
+
+STATES = IDS.filter(is_name)
+
+
+def all_keys(names: OfAgentScope | OfACluster, slot: Slot, name: str) -> set[str]:
+    """Return all keys that are written for a state."""
+    place = names.places(slot)[0]
+    spelled = names.spelled(name, place)
+    endings = "_keys", spelled, *(f"{spelled}:{ending}" for ending in ("ver", "sum", "list", "list:_hash"))
+    return {f"{place.start}:{ending}" for ending in endings}
+
+
 @pytest.mark.parametrize("names", NAMES)
-@given(slot=SLOTS, other=SLOTS, name=IDS, other_name=IDS)
+@given(slot=SLOTS, other=SLOTS, name=STATES, other_name=STATES)
 def test_no_two_states_share_a_key(
     names: OfAgentScope | OfACluster, slot: Slot, other: Slot, name: str, other_name: str
 ) -> None:
-    def all_keys(slot: Slot, name: str) -> set[bytes]:
-        return {key for place in names.places(slot) for key in keys_of(place, name)}
-
     if (slot, name) != (other, other_name):
-        shared = all_keys(slot, name) & all_keys(other, other_name)
-        assert all(key.endswith(b":_keys") for key in shared)
-        assert len(shared) == (len(names.places(slot)) if slot == other else 0)
+        shared = all_keys(names, slot, name) & all_keys(names, other, other_name)
+        assert shared == ({f"{names.places(slot)[0].start}:_keys"} if slot == other else set())
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a", "b:c"), ("a:b", "c")),
+        (("a", "b"), ("a:b", "list")),
+        (("a", "b"), ("a:b", "ver")),
+        (("a", "b"), ("a:b", "sum")),
+        (("a", "b"), ("a:b:list", "_hash")),
+        (("a", "x"), ("a:_keys", "x")),
+        (("a%3Ab", "x"), ("a:b", "x")),
+        (("a", "b%3Ac"), ("a", "b:c")),
+        (("a:b", "%3Alist"), ("a:b", "list")),
+    ],
+)
+def test_not_even_those_that_look_alike(
+    names: OfAgentScope | OfACluster, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    shared = all_keys(names, Slot(None, one[0]), one[1]) & all_keys(names, Slot(None, other[0]), other[1])
+    assert len(shared) == (one[0] == other[0])
+
+
+@pytest.mark.parametrize("names", NAMES)
+@given(slot=SLOTS, name=STATES)
+def test_a_name_is_read_as_it_was_written(names: OfAgentScope | OfACluster, slot: Slot, name: str) -> None:
+    assert names.read_name(names.spelled(name, names.places(slot)[0])) == name
 
 
 @pytest.mark.parametrize("names", NAMES[:2])
 @given(slot=SLOTS)
 def test_each_slot_is_found_by_the_key_of_its_set(names: OfAgentScope, slot: Slot) -> None:
     for place in names.places(slot):
-        assert names.read(f"{place}:_keys") == slot
+        assert names.read(place.set.decode(), old=place.kind == "old") == slot
 
 
-@given(slot=SLOTS, session=IDS, name=IDS)
+@given(slot=SLOTS, session=IDS, name=STATES)
 def test_in_a_cluster_all_of_a_user_is_in_one_slot(slot: Slot, session: str, name: str) -> None:
     names = OfACluster("agentscope:session:")
-    [place], [other] = names.places(slot), names.places(Slot(slot.user_id, session))
-    found = [*keys_of(place, name), *keys_of(other, name), names.index(slot.user_id)]
-    assert len({key_slot(key) for key in [*found, *Keys("leafward:").lease(slot)]}) == 1
+    found = [*all_keys(names, slot, name), *all_keys(names, Slot(slot.user_id, session), name)]
+    of_a_user = [names.index(slot.user_id), *Keys("leafward:").lease(slot)]
+    assert len({key_slot(key) for key in [*(one.encode() for one in found), *of_a_user]}) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,15 +113,17 @@ def test_in_a_cluster_all_of_a_user_is_in_one_slot(slot: Slot, session: str, nam
         ("a*[x]?\\", "b/c*{}", "a*[x]?\\/b/c*{}"),
         ("a%2fb", "%41", "a%2fb/%41"),
         ("alice", "a%2Fb", "alice/a%2Fb"),
+        ("a:b", "c:d", "a:b/c:d"),
+        ("a%3Ab", "c%3Ad%", "a%3Ab/c%3Ad%"),
+        ("a%25b", "c%25", "a%25b/c%25"),
         ("a/b", "c", "a%2Fb/c"),
-        ("a:b", "c:d", "a%3Ab/c%3Ad"),
-        ("a%3Ab", "c%3Ad%", "a%253Ab/c%253Ad%"),
+        ("a%2Fb", "c", "a%252Fb/c"),
     ],
 )
-def test_an_id_that_agentscope_handles_unambiguously_keeps_its_name(
+def test_an_id_has_the_name_that_java_gives_it_but_for_a_slash_in_a_user(
     user: str | None, session: str, wanted: str
 ) -> None:
-    assert OfAgentScope("p:", "2.x").places(Slot(user, session))[0] == f"p:{wanted}"
+    assert OfAgentScope("p:", "2.x").places(Slot(user, session))[0].start == f"p:{wanted}"
 
 
 @pytest.mark.parametrize(
@@ -82,16 +131,18 @@ def test_an_id_that_agentscope_handles_unambiguously_keeps_its_name(
     [
         (None, "s1", "s1"),
         (None, "~s 1%", "~s 1%"),
-        (None, "a/b", "a%2Fb"),
-        (None, "a:b", "a%3Ab"),
+        (None, "a/b", "a/b"),
+        (None, "a:b", "a:b"),
+        (None, "a%3Ab%2F", "a%3Ab%2F"),
         (None, "a%7Eb", "a%257Eb"),
         ("alice", "s1", "alice%7Es1"),
+        ("a:b", "c/d", "a%3Ab%7Ec%2Fd"),
     ],
 )
 def test_in_1x_a_session_has_its_own_name_unless_it_could_be_a_users(
     user: str | None, session: str, wanted: str
 ) -> None:
-    assert OfAgentScope("p:", "1.x").places(Slot(user, session)) == [f"p:{wanted}"]
+    assert OfAgentScope("p:", "1.x").places(Slot(user, session))[0].start == f"p:{wanted}"
 
 
 @pytest.fixture
@@ -137,8 +188,9 @@ class TestKeysOf2x:
         assert java.all() == {
             "agent_state": '{"a":"é","b":1.5}'.encode(),
             "agent_state:ver": b"2",
+            "agent_state:sum": noted(2, '{"a":"é","b":1.5}'.encode()),
             "memory_messages:list": [b'{"n":1}', '{"n":"é"}'.encode()],
-            "memory_messages:list:_hash": b"py:content",
+            "memory_messages:list:_hash": b"py:list",
             "empty:list:_hash": b"empty:0",
             "_keys": {b"agent_state", b"memory_messages:list", b"empty:list"},
         }
@@ -148,7 +200,10 @@ class TestKeysOf2x:
     ) -> None:
         await states.save(key, "agent_state", {})
         async with states.leases.acquire(key.session_id, key.user_id):
-            wanted = {f"{java.slot}:{name}".encode() for name in ("_keys", "agent_state", "agent_state:ver")}
+            wanted = {
+                f"{java.slot}:{name}".encode()
+                for name in ("_keys", "agent_state", "agent_state:ver", "agent_state:sum")
+            }
             assert set(keys(redis_url, prefix)) == wanted
 
     async def test_what_java_saved_is_got(self, states: RedisAgentStateStore, java: Java, key: SessionKey) -> None:
@@ -180,9 +235,9 @@ class TestKeysOf2x:
         assert await states.get_versioned(key, "agent_state") == ({"n": 1}, 0)
         assert await states.save_if_version(key, "agent_state", {"n": 2}, 0) == 1
         java.save("agent_state", b'{"n":3}', versions=False)
-        assert await states.get_versioned(key, "agent_state") == ({"n": 3}, 1)
+        assert await states.get_versioned(key, "agent_state") == ({"n": 3}, 2)
         await states.save(key, "agent_state", {"n": 4})
-        assert await states.get_versioned(key, "agent_state") == ({"n": 4}, 2)
+        assert await states.get_versioned(key, "agent_state") == ({"n": 4}, 3)
 
     async def test_a_version_that_java_left_behind_counts_nothing(
         self, states: RedisAgentStateStore, java: Java, key: SessionKey
@@ -198,7 +253,7 @@ class TestKeysOf2x:
             java.save_list("list", [b'{"n":1}'], "1:49")
             await states.save_list(key, "list", change)
             assert await states.get_list(key, "list") == change
-            assert java.all()["list:list:_hash"] == b"py:content"
+            assert java.all()["list:list:_hash"] == b"py:list"
         await states.save_list(key, "list", [])
         assert java.all() == {"list:list:_hash": b"empty:0", "_keys": {b"list:list"}}
 
@@ -208,9 +263,9 @@ class TestKeysOf2x:
         java.save("x", b"{}")
         java.save_list("x", [b"{}"], "1:2")
         await states.save(key, "x", {})
-        assert java.all() == {"x": b"{}", "x:ver": b"2", "_keys": {b"x"}}
+        assert java.all() == {"x": b"{}", "x:ver": b"2", "x:sum": noted(2, b"{}"), "_keys": {b"x"}}
         await states.save_list(key, "x", [{}])
-        assert java.all() == {"x:list": [b"{}"], "x:list:_hash": b"py:content", "_keys": {b"x:list"}}
+        assert java.all() == {"x:list": [b"{}"], "x:list:_hash": b"py:list", "_keys": {b"x:list"}}
 
     async def test_both_that_java_has_of_a_name_are_got(
         self, states: RedisAgentStateStore, java: Java, key: SessionKey
@@ -253,8 +308,9 @@ class TestKeysOf1x:
         assert java.all() == {
             "toolkit_activeGroups": b'{"a":1}',
             "toolkit_activeGroups:ver": b"1",
+            "toolkit_activeGroups:sum": noted(1, b'{"a":1}'),
             "memory_messages:list": [b'{"n":1}'],
-            "memory_messages:list:_hash": b"py:content",
+            "memory_messages:list:_hash": b"py:list",
             "_keys": {b"toolkit_activeGroups", b"memory_messages:list"},
         }
 
@@ -296,24 +352,24 @@ class TestKeysOf1x:
         await states.delete("s1")
         assert keys(redis_url, prefix) == []
 
-    @pytest.mark.parametrize("id", ["alice/s1", "a:b"])
-    async def test_a_name_that_could_be_a_users_slot_is_not_looked_at(
-        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str, id: str
+    async def test_2x_does_not_look_at_a_name_that_could_be_a_users_slot(
+        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
     ) -> None:
-        Java(client, f"{prefix}{id}").save("notes", b'{"n":1}')
-        assert await states.get(id, "notes") is None
-        assert not await states.exists(id)
-        await states.delete(id)
+        java = Java(client, f"{prefix}alice/s1")
+        java.save("notes", b'{"n":1}')
+        assert await states.get("alice/s1", "notes") is None
+        assert not await states.exists("alice/s1")
+        await states.delete("alice/s1")
         assert await states.list_session_keys() == set()
-        assert Java(client, f"{prefix}{id}").all() != {}
+        assert java.all() != {}
 
-    async def test_a_user_of_2x_is_nobody_in_1x(
+    async def test_a_slot_of_2x_is_a_session_with_its_whole_name_as_it_is_for_java(
         self, states: RedisAgentStateStore, session: RedisSession, redis_url: str, prefix: str
     ) -> None:
         await states.save(SessionKey("s1", "alice"), "a", {"n": 1})
         await states.save("s2", "a", {"n": 2})
         await session.save(SessionKey("s1", "alice"), "a", {"n": 3})
-        assert await session.list_session_keys() == set()
+        assert await session.list_session_keys() == {SessionKey("alice/s1"), SessionKey("__anon__/s2")}
         assert await session.list_session_keys("alice") == {SessionKey("s1", "alice")}
         assert await states.list_session_keys() == {SessionKey("s2")}
         assert await states.get(SessionKey("s1", "alice"), "a") == {"n": 1}
@@ -341,7 +397,6 @@ class TestListing:
         await states.save("s1", "a", {})
         client.set(f"{prefix}__anon__/text:_keys", "text")
         client.hset(f"{prefix}hash:_keys", "a", "b")
-        client.sadd(f"{prefix}__anon__/a:b:_keys", "a")
         client.sadd(f"{prefix}__anon__/.:_keys", "a")
         client.sadd(f"{prefix}:_keys", "a")
         client.sadd(prefix.encode() + b"__anon__/\xff:_keys", "a")
@@ -435,6 +490,7 @@ async def test_in_a_cluster_the_keys_are_those_of_the_docs(redis_cluster_url: st
                 f"{alice}:state:chat%3A1:_keys",
                 f"{alice}:state:chat%3A1:agent_state",
                 f"{alice}:state:chat%3A1:agent_state:ver",
+                f"{alice}:state:chat%3A1:agent_state:sum",
                 f"{alice}:states",
                 f"{nobody}:state:s:_keys",
                 f"{nobody}:state:s:notes:list",

@@ -20,7 +20,7 @@ from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.leases import Slot
-from leafward.stores.states.older import Place, Text, Texts
+from leafward.stores.states.older import LeftOut, Place, Text, Texts
 from leafward.stores.states.table import Layout
 
 T = TypeVar("T")
@@ -74,6 +74,9 @@ class OlderFiles:
 
     async def document(self, session_id: str) -> Text | None:
         return await self._do(partial(self._document, session_id))
+
+    async def left_out(self) -> list[LeftOut]:
+        return []
 
     async def close(self) -> None:
         self._folder.close()

@@ -42,7 +42,7 @@ class FileStates:
 
         return await self._runner.change(lambda _: operation(), fence)
 
-    async def get(self, slot: Slot, name: str) -> Stored | None:
+    async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
         return await self._do(lambda: self._files.get(slot, name))
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:

@@ -14,15 +14,22 @@ from leafward.core.errors import StateDecodeError
 from leafward.stores.leases import Slot
 from leafward.stores.redis.calls import Calls, explain, servers
 from leafward.stores.redis.checking import check
-from leafward.stores.redis.clients import make_client
+from leafward.stores.redis.clients import is_cluster, make_client
 from leafward.stores.redis.scripts import Script
 from leafward.stores.redis.state_keys import DEFAULT_PREFIX, LIST, SET, OfAgentScope
+from leafward.stores.redis.state_scripts import IS_OLD
 from leafward.stores.redis.urls import read_url
 from leafward.stores.redis.wires import SILENCE_S
-from leafward.stores.states.older import Place, Text, Texts
+from leafward.stores.states.older import LeftOut, Place, Text, Texts
+from leafward.stores.states.row_names import ANONYMOUS
+from leafward.stores.states.table import OF_SANDBOXES
 
 _META = ":meta"
 """What stands behind a session in the key of a hash that AgentScope had beside each document."""
+
+_OF_2X = {"agent_state", OF_SANDBOXES}
+"""States that AgentScope has in 2.x only."""
+_OURS_IN_A_CLUSTER = re.compile(r"\{(?:anonymous|u:[^}]*)\}:state")
 
 # KEYS: any key, alone, so that a cluster knows where to ask. Returns what kind it is, and what it holds.
 _READ = Script("""
@@ -60,26 +67,54 @@ class OlderKeys:
         self._calls = calls
         self._prefix = prefix
         self._names = OfAgentScope(prefix, "1.x")
-        self._places: list[str] = []
+        self._places: dict[str, Slot] = {}
         self._documents: list[str] = []
+        self._left_out: list[LeftOut] = []
 
     async def look(self) -> None:
         """Find the names of all sessions: a scan may tell a key twice, so none can be told before all are known."""
         places: set[str] = set()
         documents: set[str] = set()
+        cluster = is_cluster(self._calls.client)
         async for key in self._keys():
             name = _text(key)[len(self._prefix) :]
-            # With a slash it is the slot of a user, in 2.x.
-            if "/" in name:
+            if cluster and _OURS_IN_A_CLUSTER.match(name):
                 continue
             if name.endswith(SET):
                 places.add(name.removesuffix(SET))
+            elif "/" in name:
+                continue
             elif ":" not in name:
                 documents.add(name)
             elif name.endswith(_META) and (await self._read(name))[0] == "hash":
                 # Without this hash, what has a colon is a state of a session of 1.x.
                 documents.add(name.removesuffix(_META))
-        self._places, self._documents = sorted(places), sorted(documents)
+        self._documents = sorted(documents)
+        found = {name: await self._slot(name, cluster=cluster) for name in sorted(places) if "/" not in name}
+        # Of two names for one session, the one that AgentScope gives it counts.
+        kept = {slot: name for name, (slot, _) in sorted(found.items(), key=lambda item: not item[1][1])}
+        for name, (slot, _) in found.items():
+            if kept[slot] == name:
+                self._places[name] = slot
+            else:
+                reason = f"session {slot.session_id!r} is also kept as AgentScope names it, and that one is moved"
+                self._left_out.append(LeftOut(self._shown(name + SET), reason))
+        for name in sorted(places - found.keys()):
+            await self._leave_out(name)
+
+    async def _slot(self, name: str, *, cluster: bool) -> tuple[Slot, bool]:
+        """Return the session of a place, and whether it was written under our old rule; in a cluster nothing was."""
+        key = f"{self._prefix}{name}{SET}"
+        old = not cluster and "%" in name and await self._calls.ask(IS_OLD, [_bytes(key)], []) == 1
+        return self._names.read(key, old=old) or Slot(None, name), old
+
+    async def _leave_out(self, name: str) -> None:
+        """Note what has a slash and is not certainly a slot of 2.x."""
+        user, _, session = name.partition("/")
+        kind, members = (await self._read(name + SET)) if user != ANONYMOUS else ("none", ())
+        if kind == "set" and not _OF_2X & set(map(_text, members)):
+            reason = f"it may be session {session!r} of user {user!r} in 2.x, and is not moved"
+            self._left_out.append(LeftOut(self._shown(name + SET), reason))
 
     async def _keys(self) -> AsyncIterator[bytes]:
         pattern = re.sub(r"[*?\[\]\\]", r"\\\g<0>", self._prefix) + "*"
@@ -114,17 +149,20 @@ class OlderKeys:
             yield Place(self._shown(name), name)
 
     async def read(self, place: Place) -> tuple[Slot, Texts]:
-        # AgentScope takes an id as it is; ours are read as they are written.
-        slot = self._names.read(f"{self._prefix}{place.at}{SET}") or Slot(None, place.at)
+        slot = self._places[place.at]
         kind, members = await self._read(place.at + SET)
         if kind != "set":
             return slot, {}
         found: Texts = {}
-        for member in sorted(map(_text, members)):
-            name, wanted = (member.removesuffix(LIST), "list") if member.endswith(LIST) else (member, "string")
+        # A name with a colon is newer than the same name as we spell it.
+        for member in sorted(map(_text, members), key=lambda one: (":" not in one.removesuffix(LIST), one)):
+            name = self._names.read_name(member.removesuffix(LIST))
+            wanted = "list" if member.endswith(LIST) else "string"
             kind, content = await self._read(f"{place.at}:{member}")
             if kind not in (wanted, "none"):
                 raise StateDecodeError(*slot, name, f"its key holds a {kind}, not a {wanted}")
+            if name in found and isinstance(found[name], list) is (wanted == "list"):
+                continue
             if name in found:
                 raise StateDecodeError(*slot, name, "there are a value and a list of this name")
             # There is no key for an empty list, nor for a value that is gone.
@@ -135,6 +173,9 @@ class OlderKeys:
     async def document(self, session_id: str) -> Text | None:
         kind, content = await self._read(session_id)
         return content if kind == "string" else None
+
+    async def left_out(self) -> list[LeftOut]:
+        return self._left_out
 
     async def close(self) -> None:
         await self._calls.close()

@@ -7,29 +7,191 @@ when it was repeated, gets that answer and changes nothing.
 from __future__ import annotations
 
 from leafward.stores.redis.scripts import Script
+from leafward.stores.redis.state_keys import FILLED, OLD_FILLED
 
-# KEYS of all that write: the lease, the answer; then as each says; last the index, if there is one. ARGV of all that
-# write: whether this is a repetition, the fencing token or nothing, the session if there is an index, the state's name.
-# They return -1 when the lease is lost.
-_WRITE = """
-local lease, answer, set, value, ver, list, hash = unpack(KEYS)
-local token, session, name = ARGV[2], ARGV[3], ARGV[4]
-local index = session ~= '' and KEYS[#KEYS]
-local answered = redis.call('GET', answer)
-if answered then return answered end
-if token ~= '' then
-    local held = redis.call('HMGET', lease, 'token', 'holder')
-    if held[1] ~= token or not held[2] then return -1 end
+_EXACTLY = "local function exactly(number) return string.format('%.0f', number) end\n"
+
+# Versions. `:ver` counts the saves of leafward and of Java that knows versions, `:sum` holds a version, what `:ver` was
+# then, and the checksum of the value. Each save that `:ver` counted since is one version more; so is a value with
+# another checksum beside the same `:ver`, which Java of before there were versions saved.
+_VERSIONS = (
+    _EXACTLY
+    + """
+local function counted(key, text)
+    local ver, sum = tonumber(redis.call('GET', key .. ':ver') or '') or 0, redis.sha1hex(text)
+    local noted = redis.call('GET', key .. ':sum')
+    local version, at, of = string.match(noted or '', '^(%d+) (%d+) (%x+)$')
+    version, at = tonumber(version), tonumber(at)
+    local found = ver
+    -- Where `:ver` went back, Java deleted the value and left the checksum.
+    if version and at <= ver then
+        found = version + ver - at + ((at == ver and of ~= sum) and 1 or 0)
+    end
+    local note = exactly(found) .. ' ' .. exactly(ver) .. ' ' .. sum
+    return found, note ~= noted and note
 end
+"""
+)
+
+# Whose a key is. `fixed` is how many bytes at the start of a key are the same for all.
+_OWNERS = f"""
+-- Whether a slot was written under the old rule: Java has other hashes, and no released one has versions.
+local function is_old(set)
+    local old = false
+    for _, member in ipairs(redis.call('SMEMBERS', set)) do
+        local key = string.sub(set, 1, -6) .. member
+        local hash = redis.call('GET', key .. ':_hash')
+        if hash == '{FILLED}' or redis.call('EXISTS', key .. ':sum') == 1 then return false end
+        old = old or hash == '{OLD_FILLED}' or redis.call('EXISTS', key .. ':ver') == 1
+    end
+    return old
+end
+local function lists(set, member) return redis.call('SISMEMBER', set, member) == 1 end
+-- Java writes colons in the names of states, so one key may be a state of two slots: their sets say whose it is.
+local function is_free(set, member, fixed)
+    local key = string.sub(set, 1, -6) .. member
+    local at = string.find(key, ':', fixed + 1, true)
+    while at do
+        local other = string.sub(key, 1, at) .. '_keys'
+        if other ~= set and redis.pcall('SISMEMBER', other, string.sub(key, at + 1)) == 1 then return false end
+        at = string.find(key, ':', at + 1, true)
+    end
+    return true
+end
+"""
+
+# KEYS: after those of a write, the set of each place where the slot may be. ARGV, after those of a write: a letter for
+# each place, `fixed`, the name of the state as keys spell it, and the name itself. All return the key of the set of an
+# old place that is not used, or nothing; then what their `main` returns. The letters:
+# n  a new place
+# u  a new place, but another slot's if its content was written under the old rule
+# o  an old place: this slot's only then, and only while the new place before it holds nothing
+# Capitals stand for places of another layout, which are read and not written to.
+_SLOT = (
+    _OWNERS
+    + """
+local letters, fixed, name, raw = ARGV[args + 1], tonumber(ARGV[args + 2]), ARGV[args + 3], ARGV[args + 4]
+local places, taken, unused = {}, false, false
+local newer = false
+for n = 1, #letters do
+    local set, letter = KEYS[keys + n], string.sub(letters, n, n)
+    local kind = string.lower(letter)
+    local exists = redis.call('EXISTS', set) == 1
+    local old = kind ~= 'n' and exists and is_old(set)
+    if kind == 'u' and old then
+        taken, newer = n == 1, false
+    elseif kind == 'o' and newer then
+        unused = old and set
+    elseif kind ~= 'o' or old then
+        places[#places + 1] = {set = set, start = string.sub(set, 1, -6), old = old, older = letter ~= kind}
+        newer = exists
+    end
+end
+local function is_ours(set, member) return lists(set, member) or is_free(set, member, fixed) end
+-- A name that Java or the old rule wrote is newer than ours: a save of ours leaves none.
+local function spellings(set)
+    if raw ~= name and (lists(set, raw) or lists(set, raw .. ':list')) then return {raw, name} end
+    return {name}
+end
+local function has_list(place, name)
+    local member = name .. ':list'
+    if lists(place.set, member) then return true end
+    return redis.call('EXISTS', place.start .. member) == 1 and is_free(place.set, member, fixed)
+end
+"""
+)
+
+_RETURN = "\nreturn {unused, main() or false}"
+
+
+def _reading(main: str) -> Script:
+    return Script(f"local keys, args = 0, 0\n{_SLOT}{_VERSIONS}local function main()\n{main}end{_RETURN}")
+
+
+# ARGV: whether the version is asked for. Returns the value and its version, 1 for a list, or nothing.
+GET = _reading("""
+for _, place in ipairs(places) do
+    for _, name in ipairs(spellings(place.set)) do
+        local key = place.start .. name
+        local text = redis.call('GET', key)
+        if text and is_ours(place.set, name) then
+            -- What another layout left has no version that a save would go on from.
+            if place.older or ARGV[args + 5] == '' then return {text, '0'} end
+            local version, note = counted(key, text)
+            -- Without a note, the next save by Java of before there were versions would be this version too. One who
+            -- may not write, or for whom there is no memory, goes without.
+            if note and not place.old then redis.pcall('SET', key .. ':sum', note) end
+            return {text, exactly(version)}
+        end
+        if has_list(place, name) then return 1 end
+    end
+end
+""")
+
+# Returns the items, or 1 for a value.
+GET_LIST = _reading("""
+for _, place in ipairs(places) do
+    for _, name in ipairs(spellings(place.set)) do
+        if has_list(place, name) then return redis.call('LRANGE', place.start .. name .. ':list', 0, -1) end
+        if redis.call('EXISTS', place.start .. name) == 1 and is_ours(place.set, name) then return 1 end
+    end
+end
+return {}
+""")
+
+# Returns how many items there are where a list is written to.
+LENGTH = _reading("return redis.call('LLEN', string.sub(KEYS[1], 1, -6) .. name .. ':list')\n")
+
+# Returns 1 if the slot holds anything.
+EXISTS = _reading("""
+for _, place in ipairs(places) do
+    if redis.call('EXISTS', place.set) == 1 then return 1 end
+end
+""")
+
+# Returns what the sets name, of places that are written to.
+NAMES = _reading("""
+local found = {}
+for _, place in ipairs(places) do
+    for _, member in ipairs(place.older and {} or redis.call('SMEMBERS', place.set)) do found[#found + 1] = member end
+end
+return found
+""")
+
+# KEYS of all that write: the lease, the answer, the sets; last the index, if there is one. ARGV of all that write:
+# whether this is a repetition, the fencing token or nothing, the session if there is an index; then as above. They
+# return -1 when the lease is lost.
+_WRITE = """
+local keys, args = 2, 3
+local lease, answer, set = KEYS[1], KEYS[2], KEYS[3]
+local token, session = ARGV[2], ARGV[3]
+local index = session ~= '' and KEYS[#KEYS]
 local function done(result)
     redis.call('SET', answer, result, 'PX', 60000)
     return result
 end
 """
 
-# Of a name that comes to hold something. A key of another type fails before anything is written, and a server without
-# memory refuses the first write: once a script has written, Redis lets it go on.
+_ALLOWED = """
+local answered = redis.call('GET', answer)
+if answered then return answered end
+if token ~= '' then
+    local held = redis.call('HMGET', lease, 'token', 'holder')
+    if held[1] ~= token or not held[2] then return -1 end
+end
+"""
+
+# Of a name that comes to hold something; -3 when its key is another slot's, -4 when something is to be moved before. A
+# key of another type fails before anything is written, and a server without memory refuses the first write: once a
+# script has written, Redis lets it go on.
 _KEEP = """
+if taken then return -3 end
+for _, place in ipairs(places) do
+    if place.old and not place.older then return -4 end
+end
+if #spellings(set) > 1 then return -4 end
+local key = string.sub(set, 1, -6) .. name
+local list = key .. ':list'
 local function keep(member, other)
     redis.call('SADD', set, member)
     redis.call('SREM', set, other)
@@ -39,124 +201,137 @@ redis.call('SCARD', set)
 if index then redis.call('SCARD', index) end
 """
 
-_EXACTLY = "local function exactly(number) return string.format('%.0f', number) end"
 
-# KEYS: of a name in each place where it may be, the set, the value, the version, the list and the hash. ARGV: the
-# name. Returns the value and its version, 1 for a list, or nothing.
-GET = Script(
-    _EXACTLY
+def _writing(main: str) -> Script:
+    return Script(f"{_WRITE}{_SLOT}{_VERSIONS}local function main()\n{_ALLOWED}{main}end{_RETURN}")
+
+
+# ARGV: the text, its checksum, and the version that is expected, or nothing. Returns the version, or -2 when it is
+# another one.
+PUT = _writing(
+    _KEEP
     + """
-for n = 1, #KEYS, 5 do
-    local text = redis.call('GET', KEYS[n + 1])
-    if text then
-        -- What another layout left has no version that a save would go on from.
-        return {text, exactly(n == 1 and tonumber(redis.call('GET', KEYS[n + 2]) or '') or 0)}
-    end
-    if redis.call('EXISTS', KEYS[n + 3]) == 1 or redis.call('SISMEMBER', KEYS[n], ARGV[1] .. ':list') == 1 then
-        return 1
-    end
-end
-return false
-"""
-)
-
-# KEYS and ARGV as above. Returns the items, or 1 for a value.
-GET_LIST = Script("""
-for n = 1, #KEYS, 5 do
-    local items = redis.call('LRANGE', KEYS[n + 3], 0, -1)
-    if #items > 0 or redis.call('SISMEMBER', KEYS[n], ARGV[1] .. ':list') == 1 then return items end
-    if redis.call('EXISTS', KEYS[n + 1]) == 1 then return 1 end
-end
-return {}
-""")
-
-# KEYS: the set, the value, the version, the list, the hash. ARGV: the text; the version that is expected, or nothing.
-# Returns the version, or -2 when it is another one.
-PUT = Script(
-    _WRITE
-    + _KEEP
-    + _EXACTLY
-    + """
-local text, expected = ARGV[5], ARGV[6]
-local version = 0
+local text, sum, expected = ARGV[args + 5], ARGV[args + 6], ARGV[args + 7]
+if not is_ours(set, name) then return -3 end
 -- Java of before there were versions leaves them behind when it deletes what they counted.
-if redis.call('EXISTS', value) == 1 then version = tonumber(redis.call('GET', ver) or '') or 0 end
+local held = redis.call('GET', key)
+local version = held and counted(key, held) or 0
 if expected ~= '' and exactly(version) ~= expected then return -2 end
 -- Nor is there nothing where there is a list; Java may have both.
-local listed = redis.call('EXISTS', list) == 1 or redis.call('SISMEMBER', set, name .. ':list') == 1
-if expected ~= '' and listed and redis.call('EXISTS', value) == 0 then return -2 end
+if expected ~= '' and not held and has_list(places[1], name) then return -2 end
+local replaces = is_ours(set, name .. ':list')
 local new = done(exactly(version + 1))
-redis.call('SET', value, text)
-redis.call('SET', ver, new)
-redis.call('UNLINK', list, hash)
+redis.call('SET', key, text)
+redis.call('SET', key .. ':ver', new)
+redis.call('SET', key .. ':sum', new .. ' ' .. new .. ' ' .. sum)
+if replaces then redis.call('UNLINK', list, list .. ':_hash') end
 keep(name, name .. ':list')
 return new
 """
 )
 
-LENGTH = Script("return redis.call('LLEN', KEYS[1])")
-
-# KEYS: as PUT. ARGV: the hash; how many items are to stay, and the sum of the salt and these, or nothing, or `new` if
-# there must be nothing; the salt; the items that follow. Returns 1, or -2 when there is something else.
-PUT_LIST = Script(
-    _WRITE
-    + _KEEP
+# ARGV: the hash; how many items are to stay, and the sum of the salt and these, or nothing, or `new` if there must be
+# nothing; the salt; the items that follow. Returns 1, or -2 when there is something else.
+PUT_LIST = _writing(
+    _KEEP
     + """
-local mark, stay, sum, salt = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local mark, stay, sum, salt = ARGV[args + 5], ARGV[args + 6], ARGV[args + 7], ARGV[args + 8]
+if not is_ours(set, name .. ':list') then return -3 end
 local items = redis.call('LRANGE', list, 0, stay == '' and 0 or -1)
+local replaces = is_ours(set, name)
 if stay == 'new' then
-    local listed = redis.call('SISMEMBER', set, name .. ':list') == 1
-    if listed or redis.call('EXISTS', value, list) > 0 then return -2 end
+    if has_list(places[1], name) or (replaces and redis.call('EXISTS', key) == 1) then return -2 end
 elseif stay ~= '' then
     if #items ~= tonumber(stay) or redis.sha1hex(salt .. table.concat(items, '\\n')) ~= sum then return -2 end
 end
 local kept = done('1')
 if stay == '' then redis.call('UNLINK', list) end
 -- As many at once as Lua can hand over.
-for first = 9, #ARGV, 1000 do
+for first = args + 9, #ARGV, 1000 do
     redis.call('RPUSH', list, unpack(ARGV, first, math.min(first + 999, #ARGV)))
 end
-redis.call('SET', hash, mark)
-redis.call('UNLINK', value, ver)
+redis.call('SET', list .. ':_hash', mark)
+if replaces then redis.call('UNLINK', key, key .. ':ver', key .. ':sum') end
 keep(name .. ':list', name)
 return kept
 """
 )
 
-# KEYS: the set of each place. ARGV: the name of what alone makes no session. With no name, all that is there goes.
-# Returns whether there was anything.
-DROP = Script(
-    _WRITE
-    + """
+# ARGV: the name of what alone makes no session. With no name of a state, all that is there goes, also from an old place
+# that is not used: it would be used then. Returns whether there was anything.
+DROP = _writing("""
+if unused then places[#places + 1] = {set = unused, start = string.sub(unused, 1, -6)} end
 local removed = 0
-for n = 3, #KEYS - (index and 1 or 0) do
-    local members = name ~= '' and {name, name .. ':list'} or redis.call('SMEMBERS', KEYS[n])
+for _, place in ipairs(places) do
+    local members = name == '' and redis.call('SMEMBERS', place.set) or {}
+    for _, name in ipairs(name == '' and {} or spellings(place.set)) do
+        members[#members + 1] = name
+        members[#members + 1] = name .. ':list'
+    end
     for _, member in ipairs(members) do
-        local key = string.sub(KEYS[n], 1, -6) .. member
-        removed = removed + redis.call('UNLINK', key, key .. ':ver', key .. ':_hash')
-        removed = removed + redis.call('SREM', KEYS[n], member)
+        local key = place.start .. member
+        if is_ours(place.set, member) then
+            removed = removed + redis.call('UNLINK', key, key .. ':ver', key .. ':sum', key .. ':_hash')
+        end
+        removed = removed + redis.call('SREM', place.set, member)
     end
 end
-local hidden = redis.call('SISMEMBER', set, ARGV[5])
+local hidden = redis.call('SISMEMBER', set, ARGV[args + 5])
 if index and redis.call('SCARD', set) == hidden then redis.call('SREM', index, session) end
 -- A server without memory lets go of things, and takes a note once it has.
 return removed > 0 and done('1') or 0
+""")
+
+# KEYS: the set of a slot, and the set that names what is to be moved there, which may be the same. ARGV: whether this
+# is a repetition, `fixed`; what the second set names, each with its name in the first. What was moved already stays.
+MOVE = Script(
+    _OWNERS
+    + _VERSIONS
+    + f"""
+local set, from, fixed = KEYS[1], KEYS[2], tonumber(ARGV[2])
+if set ~= from and (redis.call('EXISTS', set) == 1 or not is_old(from)) then return 0 end
+for n = 3, #ARGV, 2 do
+    local member, new = ARGV[n], ARGV[n + 1]
+    if lists(from, member) and is_free(from, member, fixed) and is_free(set, new, fixed) then
+        local key, target = string.sub(from, 1, -6) .. member, string.sub(set, 1, -6) .. new
+        for _, ending in ipairs({{'', ':ver', ':sum', ':_hash'}}) do
+            redis.call('UNLINK', target .. ending)
+            if redis.call('EXISTS', key .. ending) == 1 then redis.call('RENAME', key .. ending, target .. ending) end
+        end
+        redis.call('SADD', set, new)
+        redis.call('SREM', from, member)
+        -- What is here now was written under the new rule.
+        local hash = target .. ':_hash'
+        if redis.call('GET', hash) == '{OLD_FILLED}' then redis.call('SET', hash, '{FILLED}') end
+        if redis.call('EXISTS', target .. ':ver') == 1 then
+            local _, note = counted(target, redis.call('GET', target) or '')
+            if note then redis.call('SET', target .. ':sum', note) end
+        end
+    end
+end
+return 1
 """
 )
-
-EXISTS = Script("return redis.call('EXISTS', unpack(KEYS))")
 
 MEMBERS = Script("return redis.call('SMEMBERS', KEYS[1])")
 
 # ARGV: where to go on, what the keys match, and the name of what alone makes no session. Returns where to go on, and
-# keys of sets.
-SCAN = Script("""
+# keys of sets, each with 1 if what it names was written under the old rule.
+SCAN = Script(
+    _OWNERS
+    + """
 local next, found = unpack(redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1000))
 local sets = {}
 for _, key in ipairs(found) do
     if redis.call('TYPE', key).ok == 'set' then
-        if redis.call('SCARD', key) > 1 or redis.call('SISMEMBER', key, ARGV[3]) == 0 then sets[#sets + 1] = key end
+        if redis.call('SCARD', key) > 1 or redis.call('SISMEMBER', key, ARGV[3]) == 0 then
+            sets[#sets + 1] = {key, string.find(key, '%%[237]') and is_old(key) and 1 or 0}
+        end
     end
 end
 return {next, sets}
-""")
+"""
+)
+
+# KEYS: what may be a set. Returns 1 if what it names was written under the old rule.
+IS_OLD = Script(_OWNERS + "return redis.call('TYPE', KEYS[1]).ok == 'set' and is_old(KEYS[1]) and 1 or 0")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from hashlib import sha1
 from typing import Any
 
-from leafward.core.errors import LeaseLost, StaleState
+from leafward.core.errors import LeaseLost, StaleState, StoreError
 from leafward.stores.gate import Gate
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
@@ -15,10 +16,12 @@ from leafward.stores.redis import state_scripts as scripts
 from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.keys import Keys
 from leafward.stores.redis.scripts import Script
-from leafward.stores.redis.state_keys import LIST, SET, OfACluster, StateKeys, keys_of
-from leafward.stores.states.table import EMPTY, FILLED, OF_SANDBOXES, Stored, holds_list, holds_value
+from leafward.stores.redis.state_keys import FILLED, LIST, OfACluster, Place, StateKeys
+from leafward.stores.states.table import EMPTY, OF_SANDBOXES, Stored, holds_list, holds_value
 
-_LOST, _OTHERWISE = -1, -2
+_LOST, _OTHERWISE, _TAKEN, _UNMOVED = -1, -2, -3, -4
+
+_log = logging.getLogger(__name__)
 
 
 class RedisStates:
@@ -31,25 +34,26 @@ class RedisStates:
         self._guard = guard
         # What is saved last is what stays, though connections are shared.
         self._gate = Gate()
+        self._reported: set[str] = set()
 
-    async def get(self, slot: Slot, name: str) -> Stored | None:
-        found = await self._ask(scripts.GET, self._keys(slot, name), name.encode())
+    async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
+        found = await self._look(scripts.GET, slot, name, b"1" if versioned else b"")
         if found == 1:
             raise holds_list(slot, name)
         return None if found is None else Stored(found[0], int(found[1]))
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
-        keys = keys_of(self._names.places(slot)[0], name)
-        wanted = b"" if expected is None else expected
+        data = text.encode()
+        args = data, sha1(data, usedforsecurity=False).hexdigest().encode(), b"" if expected is None else expected
         async with self._gate.turn(slot):
-            version = await self._change(scripts.PUT, slot, name, fence, keys, text.encode(), wanted)
+            version = await self._change(scripts.PUT, slot, name, fence, *args)
         if version == _OTHERWISE:
             assert expected is not None
             raise StaleState(*slot, name, expected)
         return int(version)
 
     async def get_list(self, slot: Slot, name: str) -> list[str | bytes]:
-        found = await self._ask(scripts.GET_LIST, self._keys(slot, name), name.encode())
+        found = await self._look(scripts.GET_LIST, slot, name)
         if found == 1:
             raise holds_value(slot, name)
         return found
@@ -61,77 +65,128 @@ class RedisStates:
             await self._put_list(slot, name, texts, fence, fresh=fresh)
 
     async def _put_list(self, slot: Slot, name: str, texts: Sequence[str], fence: Fence | None, *, fresh: bool) -> None:
-        keys = keys_of(self._names.places(slot)[0], name)
         items = [text.encode() for text in texts]
         mark = (FILLED if items else EMPTY).encode()
         if fresh:
             args = mark, b"new", b"", b"", *items
-            if await self._change(scripts.PUT_LIST, slot, name, fence, keys, *args) == _OTHERWISE:
+            if await self._change(scripts.PUT_LIST, slot, name, fence, *args) == _OTHERWISE:
                 raise StaleState(*slot, name, 0)
             return
-        length = await self._ask(scripts.LENGTH, keys[3:4])
+        length = await self._look(scripts.LENGTH, slot, name)
         if length <= len(items):
             # With salt, so that nobody can have made items that differ and have one sum.
             salt = os.urandom(16).hex().encode()
             # An item is on one line.
             total = sha1(salt + b"\n".join(items[:length]), usedforsecurity=False).hexdigest().encode()
             args = mark, length, total, salt, *items[length:]
-            if await self._change(scripts.PUT_LIST, slot, name, fence, keys, *args) != _OTHERWISE:
+            if await self._change(scripts.PUT_LIST, slot, name, fence, *args) != _OTHERWISE:
                 return
-        await self._change(scripts.PUT_LIST, slot, name, fence, keys, mark, b"", b"", b"", *items)
+        await self._change(scripts.PUT_LIST, slot, name, fence, mark, b"", b"", b"", *items)
 
     async def exists(self, slot: Slot) -> bool:
-        return await self._ask(scripts.EXISTS, self._sets(slot)) > 0
+        return await self._look(scripts.EXISTS, slot) is not None
 
     async def names(self, slot: Slot) -> dict[str, bool]:
-        members = map(_text, await self._ask(scripts.MEMBERS, self._sets(slot)[:1]))
+        members = map(_text, await self._look(scripts.NAMES, slot))
         # Java may have both of one name: a value comes before its list.
-        return {one.removesuffix(LIST): one.endswith(LIST) for one in sorted(members, reverse=True)}
+        return {
+            self._names.read_name(one.removesuffix(LIST)): one.endswith(LIST) for one in sorted(members, reverse=True)
+        }
 
     async def drop(self, slot: Slot, name: str | None, fence: Fence | None) -> None:
         async with self._gate.turn(slot):
-            await self._change(scripts.DROP, slot, name or "", fence, self._sets(slot), _hidden(slot.user_id))
+            await self._change(scripts.DROP, slot, name or "", fence, _hidden(slot.user_id))
 
     async def forget(self, slot: Slot) -> bool:
-        return int(await self._change(scripts.DROP, slot, "", None, self._sets(slot), _hidden(slot.user_id))) > 0
+        return int(await self._change(scripts.DROP, slot, "", None, _hidden(slot.user_id))) > 0
 
     async def sessions(self, user_id: str | None) -> set[str]:
+        self._guard.check()
         if isinstance(self._names, OfACluster):
-            return set(map(_text, await self._ask(scripts.MEMBERS, [self._names.index(user_id)])))
+            return set(map(_text, await self._calls.ask(scripts.MEMBERS, [self._names.index(user_id)], [])))
         pattern = self._names.pattern(user_id)
         found: set[str] = set()
         cursor: bytes | None = b"0"
         while cursor is not None:
-            following, keys = await self._ask(scripts.SCAN, [], cursor, pattern, _hidden(user_id))
-            slots = [self._names.read(_text(key)) for key in keys]
+            following, keys = await self._calls.ask(scripts.SCAN, [], [cursor, pattern, _hidden(user_id)])
+            slots = [self._names.read(_text(key), old=old == 1) for key, old in keys]
             found.update(slot.session_id for slot in slots if slot is not None and slot.user_id == user_id)
             cursor = None if int(following) == 0 else following
         return found
 
-    def _keys(self, slot: Slot, name: str) -> list[bytes]:
-        return [key for place in self._names.places(slot) for key in keys_of(place, name)]
-
-    def _sets(self, slot: Slot) -> list[bytes]:
-        return [f"{place}{SET}".encode() for place in self._names.places(slot)]
-
-    async def _ask(self, script: Script, keys: Sequence[bytes], *args: bytes) -> Any:
+    async def _look(self, script: Script, slot: Slot, name: str = "", *args: bytes) -> Any:
+        """Call a script that changes nothing of a slot."""
         self._guard.check()
-        return await self._calls.ask(script, keys, args)
+        places = self._names.places(slot)
+        unused, found = await self._calls.ask(
+            script, [place.set for place in places], [*self._args(places, name), *args]
+        )
+        self._report(slot, unused)
+        return found
 
-    async def _change(
-        self, script: Script, slot: Slot, name: str, fence: Fence | None, keys: Sequence[bytes], *args: bytes | int
-    ) -> Any:
+    async def _change(self, script: Script, slot: Slot, name: str, fence: Fence | None, *args: bytes | int) -> Any:
+        """Call a script that changes a slot, once what the old rule wrote is where it belongs."""
         self._guard.check()
+        places = self._names.places(slot)
         answer = self._leases.answer(slot.user_id, os.urandom(16).hex())
         index = self._names.index(slot.user_id)
         unlisted = script is not scripts.DROP and name.encode() == _hidden(slot.user_id)
         session = b"" if index is None or unlisted else slot.session_id.encode()
         token = b"" if fence is None else fence.token
-        all_keys = [self._leases.lease(slot)[0], answer, *keys, *(() if index is None else (index,))]
-        found = (await self._calls.change(script, all_keys, [token, session, name.encode(), *args])).value
+        keys = [
+            self._leases.lease(slot)[0],
+            answer,
+            *(place.set for place in places),
+            *(() if index is None else (index,)),
+        ]
+        all_args = [token, session, *self._args(places, name), *args]
+        unused, found = (await self._calls.change(script, keys, all_args)).value
+        if found == _UNMOVED:
+            await self._move(places, name)
+            unused, found = (await self._calls.change(script, keys, all_args)).value
+        self._report(slot, unused)
         if found == _LOST:
             raise LeaseLost(slot.session_id)
+        if found in (_TAKEN, _UNMOVED):
+            raise StoreError(
+                f"a key of state {name!r} of session {slot.session_id!r} holds a state of another session on "
+                f"{self._calls.where}: give this session another id, or save that state under a name without ':'"
+            )
         return found
+
+    async def _move(self, places: Sequence[Place], name: str) -> None:
+        """Move what the old rule wrote to where it belongs: a whole slot, and a state with this name."""
+        target = places[0]
+        for place in places:
+            if place.is_older:
+                continue
+            members = map(_text, await self._calls.ask(scripts.MEMBERS, [place.set], []))
+            wanted = [one for one in members if place.kind == "old" or one.removesuffix(LIST) == name]
+            moves = [part.encode() for one in wanted for part in (one, self._member(one, target))]
+            await self._calls.change(scripts.MOVE, [target.set, place.set], [self._names.fixed, *moves])
+
+    def _member(self, old: str, place: Place) -> str:
+        """Return what the set of a place calls what it is called otherwise elsewhere."""
+        return self._names.spelled(old.removesuffix(LIST), place) + (LIST if old.endswith(LIST) else "")
+
+    def _args(self, places: Sequence[Place], name: str) -> list[bytes | int]:
+        letters = "".join(place.kind[0].upper() if place.is_older else place.kind[0] for place in places)
+        return [
+            letters.encode(),
+            self._names.fixed,
+            (name and self._names.spelled(name, places[0])).encode(),
+            name.encode(),
+        ]
+
+    def _report(self, slot: Slot, unused: bytes | str | None) -> None:
+        """Warn, once, of what was kept for a slot under the old rule beside what Java keeps for it."""
+        key = "" if unused is None else _text(unused)
+        if key and key not in self._reported:
+            self._reported.add(key)
+            _log.warning(
+                "%s: session %r is read as AgentScope keeps it; what an earlier leafward kept for it is left under %r",
+                *(self._calls.where, slot.session_id, key),
+            )
 
 
 def _hidden(user_id: str | None) -> bytes:

@@ -14,7 +14,7 @@ from leafward.stores.servers.server import Server
 from leafward.stores.servers.setup import DEFAULT_PREFIX
 from leafward.stores.servers.states import NEEDED, OLD
 from leafward.stores.sql.dialect import STATES
-from leafward.stores.states.older import Place, Text, Texts
+from leafward.stores.states.older import LeftOut, Place, Text, Texts
 from leafward.stores.states.row_names import HASH, IDS, plain_name, read_ids, read_key
 
 PAGE = 1000
@@ -145,6 +145,9 @@ class OlderRows:
         """Wait for what was begun."""
         self._guard.closed = True
         await self._runner.close()
+
+    async def left_out(self) -> list[LeftOut]:
+        return []
 
     async def close(self) -> None:
         await self.stop()

@@ -45,7 +45,7 @@ class SqlStates:
         """Return the operations, once there is a table; for who saves, one that has all that is needed."""
         return self._rows
 
-    async def get(self, slot: Slot, name: str) -> Stored | None:
+    async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
         rows = await self._ready()
         return await self._runner.look(lambda: rows.get(slot, name))
 

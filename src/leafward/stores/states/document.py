@@ -44,7 +44,7 @@ class DocumentStates:
         # What is saved last is what stays.
         self._gate = Gate()
 
-    async def get(self, slot: Slot, name: str) -> Stored | None:
+    async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
         held = (await self._names(slot)).get(name)
         if held is None:
             return None

@@ -24,6 +24,14 @@ class Place(NamedTuple):
     """What it is called there."""
 
 
+class LeftOut(NamedTuple):
+    """Something that may be a session, and is not among the places and documents."""
+
+    shown: str
+    """The place as a person finds it, without secrets."""
+    reason: str
+
+
 class Older(Protocol):
     """What is left somewhere of AgentScope 1.x, and of its versions before 1.0.5, which had a document per session.
 
@@ -53,6 +61,10 @@ class Older(Protocol):
 
     async def document(self, session_id: str) -> Text | None:
         """Return the document of a session, if there is one."""
+        ...
+
+    async def left_out(self) -> list[LeftOut]:
+        """Return what is not read, because it may be something else, or is superseded."""
         ...
 
     async def close(self) -> None: ...

@@ -53,15 +53,18 @@ class StateStore(VersionedStateStore, ABC):
     @overload
     async def get(self, key: AnyKey, name: str, type: type[T]) -> T | None: ...
     async def get(self, key: AnyKey, name: str, type: type[Any] = dict) -> Any:
-        return (await self.get_versioned(key, name, type)).value
+        return (await self._get(key, name, type, versioned=False)).value
 
     @overload
     async def get_versioned(self, key: AnyKey, name: str) -> Versioned[dict[str, Any]]: ...
     @overload
     async def get_versioned(self, key: AnyKey, name: str, type: type[T]) -> Versioned[T]: ...
     async def get_versioned(self, key: AnyKey, name: str, type: type[Any] = dict) -> Versioned[Any]:
+        return await self._get(key, name, type, versioned=True)
+
+    async def _get(self, key: AnyKey, name: str, type: type[Any], *, versioned: bool) -> Versioned[Any]:
         slot = _slot(key, name)
-        stored = await (await self._table()).get(slot, name)
+        stored = await (await self._table()).get(slot, name, versioned=versioned)
         if stored is None:
             return Versioned(None, 0)
         try:

@@ -11,7 +11,7 @@ from leafward.core.ids import check_id
 from leafward.core.json import decode_leniently, encode_text
 from leafward.stores.leases import Fence, Slot
 
-_OF_THE_LAYOUTS = re.compile(r".*:_hash|.*:list|.*:ver|(.*:)?_keys", re.DOTALL)
+_OF_THE_LAYOUTS = re.compile(r".*:_hash|.*:list|.*:ver|.*:sum|(.*:)?_keys", re.DOTALL)
 
 Layout = Literal["1.x", "2.x"]
 
@@ -36,8 +36,12 @@ class StateTable(Protocol):
     Ids and names are checked already. A write behind a fence that does not hold raises `LeaseLost`.
     """
 
-    async def get(self, slot: Slot, name: str) -> Stored | None:
-        """Return a value; a name that holds a list raises `holds_list`."""
+    async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
+        """Return a value; a name that holds a list raises `holds_list`.
+
+        Without `versioned` nobody asks for the version: it may be 0, and a read leaves no trace. With it, a backend may
+        note which value it gave this version to, so that a later save by Java is another version.
+        """
         ...
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:

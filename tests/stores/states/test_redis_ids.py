@@ -1,0 +1,448 @@
+"""Ids with separators are on Redis where Java has them; what leafward kept elsewhere before is found, and moved."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from leafward import SessionKey, StaleState, StoreError
+from leafward.stores import RedisAgentStateStore, RedisSession
+from leafward.testing.ids import HOSTILE_IDS
+from tests.stores.redis_store import keys, looking_at
+from tests.stores.states.redis_states import Java, OldLeafward, noted, own_prefix
+
+CUSTOM = '{"tenantId":"acme","sessionId":"s:1"}'
+"""What a key of a user's own is in 1.x."""
+OF_2X = [
+    (SessionKey("tenant:user:1"), "__anon__/tenant:user:1"),
+    (SessionKey("a:b", "alice"), "alice/a:b"),
+    (SessionKey("s1", "acme:alice"), "acme:alice/s1"),
+    (SessionKey("a:b/c", "x:y"), "x:y/a:b/c"),
+    (SessionKey(CUSTOM), f"__anon__/{CUSTOM}"),
+    (SessionKey("a%3Ab"), "__anon__/a%3Ab"),
+    (SessionKey("a%2Fb%25", "al%3Aice"), "al%3Aice/a%2Fb%25"),
+    (SessionKey("a:_keys"), "__anon__/a:_keys"),
+]
+OF_1X = [
+    (SessionKey(id), id)
+    for id in ("tenant:user:1", "al/ice", "a%2Fb", "a%3Ab", "a%25", CUSTOM, "a:_keys", "x:list", "a:b/c:d")
+]
+EVERY = [*((RedisAgentStateStore, *one) for one in OF_2X), *((RedisSession, *one) for one in OF_1X)]
+
+Kind = type[RedisAgentStateStore]
+
+
+@pytest.fixture
+def prefix(redis_url: str) -> Iterator[str]:
+    yield from own_prefix(redis_url)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with looking_at(redis_url) as clients:
+        yield clients[0]
+
+
+@pytest.fixture
+async def states(redis_url: str, prefix: str) -> AsyncGenerator[RedisAgentStateStore]:
+    async with RedisAgentStateStore(redis_url, prefix) as states:
+        yield states
+
+
+@pytest.fixture
+async def session(redis_url: str, prefix: str) -> AsyncGenerator[RedisSession]:
+    async with RedisSession(redis_url, prefix) as session:
+        yield session
+
+
+class TestWhatJavaHas:
+    @pytest.fixture(params=EVERY, ids=lambda case: f"{case[0].__name__} {case[2]}")
+    def case(self, request: pytest.FixtureRequest) -> tuple[Kind, SessionKey, str]:
+        return request.param
+
+    @pytest.fixture
+    def key(self, case: tuple[Kind, SessionKey, str]) -> SessionKey:
+        return case[1]
+
+    @pytest.fixture
+    async def states(
+        self, redis_url: str, prefix: str, case: tuple[Kind, SessionKey, str]
+    ) -> AsyncGenerator[RedisAgentStateStore]:
+        async with case[0](redis_url, prefix) as states:
+            yield states
+
+    @pytest.fixture
+    def java(self, client: redis.Redis, prefix: str, case: tuple[Kind, SessionKey, str]) -> Java:
+        return Java(client, f"{prefix}{case[2]}")
+
+    async def test_is_found(self, states: RedisAgentStateStore, java: Java, key: SessionKey) -> None:
+        java.save("agent_state", b'{"n":1}', versions=False)
+        java.save_list("memory_messages", [b'{"n":2}'], "1:49")
+
+        assert await states.get(key, "agent_state") == {"n": 1}
+        assert await states.get_versioned(key, "agent_state") == ({"n": 1}, 0)
+        assert await states.get_list(key, "memory_messages") == [{"n": 2}]
+        assert await states.exists(key)
+        assert await states.list_session_keys(key.user_id) == {key}
+
+    async def test_is_written_to(self, states: RedisAgentStateStore, java: Java, key: SessionKey) -> None:
+        java.save("agent_state", b'{"n":1}', versions=False)
+        java.save_list("memory_messages", [b'{"n":1}'], "1:49")
+        await states.save(key, "agent_state", {"n": 2})
+        await states.save_list(key, "memory_messages", [{"n": 1}, {"n": 2}])
+        assert java.all() == {
+            "agent_state": b'{"n":2}',
+            "agent_state:ver": b"1",
+            "agent_state:sum": noted(1, b'{"n":2}'),
+            "memory_messages:list": [b'{"n":1}', b'{"n":2}'],
+            "memory_messages:list:_hash": b"py:list",
+            "_keys": {b"agent_state", b"memory_messages:list"},
+        }
+
+    async def test_is_deleted(
+        self, states: RedisAgentStateStore, java: Java, key: SessionKey, redis_url: str, prefix: str
+    ) -> None:
+        java.save("agent_state", b'{"n":1}', versions=False)
+        java.save_list("memory_messages", [b'{"n":2}'], "1:49")
+        await states.get_versioned(key, "agent_state")
+        await states.delete(key, "agent_state")
+        assert await states.get(key, "agent_state") is None
+        assert await states.exists(key)
+        await states.delete(key)
+        assert not await states.exists(key)
+        assert keys(redis_url, prefix) == []
+
+    async def test_is_begun_here_as_well(self, states: RedisAgentStateStore, java: Java, key: SessionKey) -> None:
+        await states.save(key, "agent_state", {"n": 1})
+        assert java.all()["agent_state"] == b'{"n":1}'
+        assert java.all()["_keys"] == {b"agent_state"}
+        assert await states.list_session_keys(key.user_id) == {key}
+
+
+async def test_2x_finds_a_session_of_1x_with_colons(
+    states: RedisAgentStateStore, client: redis.Redis, prefix: str
+) -> None:
+    java = Java(client, f"{prefix}tenant:7")
+    java.save_list("memory_messages", [b'{"n":1}'], "1:49")
+    before = java.all()
+    assert await states.get_list("tenant:7", "memory_messages") == [{"n": 1}]
+    assert await states.list_session_keys() == {SessionKey("tenant:7")}
+    await states.save_list("tenant:7", "memory_messages", [{"n": 2}])
+    assert java.all() == before
+    assert Java(client, f"{prefix}__anon__/tenant:7").all()["memory_messages:list"] == [b'{"n":2}']
+    await states.delete("tenant:7")
+    assert java.all() == {}
+
+
+OLD = [
+    (RedisAgentStateStore, SessionKey("tenant:user:1"), "__anon__/tenant%3Auser%3A1", "__anon__/tenant:user:1"),
+    (RedisAgentStateStore, SessionKey("a:b", "alice"), "alice/a%3Ab", "alice/a:b"),
+    (RedisAgentStateStore, SessionKey("s", "a:b"), "a%3Ab/s", "a:b/s"),
+    (RedisAgentStateStore, SessionKey("a%3Ab"), "__anon__/a%253Ab", "__anon__/a%3Ab"),
+    (RedisAgentStateStore, SessionKey("a%25"), "__anon__/a%2525", "__anon__/a%25"),
+    (RedisSession, SessionKey("a:b"), "a%3Ab", "a:b"),
+    (RedisSession, SessionKey("al/ice"), "al%2Fice", "al/ice"),
+    (RedisSession, SessionKey("a%2Fb"), "a%252Fb", "a%2Fb"),
+]
+
+
+class TestWhatLeafwardKeptUnderTheOldRule:
+    @pytest.fixture(params=OLD, ids=lambda case: f"{case[0].__name__} {case[2]}")
+    def case(self, request: pytest.FixtureRequest) -> tuple[Kind, SessionKey, str, str]:
+        return request.param
+
+    @pytest.fixture
+    def key(self, case: tuple[Kind, SessionKey, str, str]) -> SessionKey:
+        return case[1]
+
+    @pytest.fixture
+    async def states(
+        self, redis_url: str, prefix: str, case: tuple[Kind, SessionKey, str, str]
+    ) -> AsyncGenerator[RedisAgentStateStore]:
+        async with case[0](redis_url, prefix) as states:
+            yield states
+
+    @pytest.fixture
+    def old(self, client: redis.Redis, prefix: str, case: tuple[Kind, SessionKey, str, str]) -> OldLeafward:
+        old = OldLeafward(client, f"{prefix}{case[2]}")
+        old.save("agent_state", b'{"n":1}')
+        old.save("agent_state", b'{"n":2}')
+        old.save_list("memory_messages", [b'{"n":3}'])
+        old.save_list("empty", [])
+        old.save("of:a:tool", b'{"n":4}')
+        return old
+
+    @pytest.fixture
+    def java(self, client: redis.Redis, prefix: str, case: tuple[Kind, SessionKey, str, str]) -> Java:
+        return Java(client, f"{prefix}{case[3]}")
+
+    async def test_is_found(self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey) -> None:
+        before = old.all()
+        assert await states.get(key, "agent_state") == {"n": 2}
+        assert await states.get_versioned(key, "agent_state") == ({"n": 2}, 2)
+        assert await states.get_list(key, "memory_messages") == [{"n": 3}]
+        assert await states.get_list(key, "empty") == []
+        assert await states.get(key, "of:a:tool") == {"n": 4}
+        assert await states.exists(key)
+        assert await states.list_session_keys(key.user_id) == {key}
+        assert old.all() == before
+
+    async def test_is_moved_as_a_whole_when_something_is_saved(
+        self, states: RedisAgentStateStore, old: OldLeafward, java: Java, key: SessionKey
+    ) -> None:
+        assert await states.save_if_version(key, "agent_state", {"n": 5}, 2) == 3
+        assert old.all() == {}
+        assert java.all() == {
+            "agent_state": b'{"n":5}',
+            "agent_state:ver": b"3",
+            "agent_state:sum": noted(3, b'{"n":5}'),
+            "memory_messages:list": [b'{"n":3}'],
+            "memory_messages:list:_hash": b"py:list",
+            "empty:list:_hash": b"empty:0",
+            "of%3Aa%3Atool": b'{"n":4}',
+            "of%3Aa%3Atool:ver": b"1",
+            "of%3Aa%3Atool:sum": noted(1, b'{"n":4}'),
+            "_keys": {b"agent_state", b"memory_messages:list", b"empty:list", b"of%3Aa%3Atool"},
+        }
+        assert await states.list_session_keys(key.user_id) == {key}
+        assert await states.get(key, "of:a:tool") == {"n": 4}
+        assert await states.get_versioned(key, "of:a:tool") == ({"n": 4}, 1)
+        assert await states.get_list(key, "memory_messages") == [{"n": 3}]
+
+    async def test_is_moved_by_a_list_too(
+        self, states: RedisAgentStateStore, old: OldLeafward, java: Java, key: SessionKey
+    ) -> None:
+        await states.save_list(key, "memory_messages", [{"n": 3}, {"n": 4}])
+        assert old.all() == {}
+        assert java.all()["memory_messages:list"] == [b'{"n":3}', b'{"n":4}']
+        assert await states.get_versioned(key, "agent_state") == ({"n": 2}, 2)
+
+    async def test_is_not_overwritten_by_one_who_comes_too_late(
+        self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey
+    ) -> None:
+        with pytest.raises(StaleState):
+            await states.save_if_version(key, "agent_state", {"n": 5}, 0)
+        assert await states.get_versioned(key, "agent_state") == ({"n": 2}, 2)
+
+    async def test_is_deleted(
+        self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey, redis_url: str, prefix: str
+    ) -> None:
+        await states.delete(key, "agent_state")
+        await states.delete(key, "of:a:tool")
+        assert await states.get(key, "agent_state") is None
+        assert await states.get(key, "of:a:tool") is None
+        assert await states.get_list(key, "memory_messages") == [{"n": 3}]
+        await states.delete(key)
+        assert not await states.exists(key)
+        assert await states.list_session_keys(key.user_id) == set()
+        assert keys(redis_url, prefix) == []
+
+    async def test_is_gone_with_a_delete_after_a_save(
+        self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey, redis_url: str, prefix: str
+    ) -> None:
+        await states.save(key, "agent_state", {"n": 5})
+        await states.delete(key)
+        assert not await states.exists(key)
+        assert keys(redis_url, prefix) == []
+
+    async def test_stays_where_java_has_the_session_too_and_is_reported_once(
+        self,
+        states: RedisAgentStateStore,
+        old: OldLeafward,
+        java: Java,
+        key: SessionKey,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        java.save("agent_state", b'{"java":1}', versions=False)
+        before = old.all()
+        with caplog.at_level(logging.WARNING, "leafward.stores.redis"):
+            assert await states.get(key, "agent_state") == {"java": 1}
+            assert await states.get_list(key, "memory_messages") == []
+            assert await states.exists(key)
+            assert await states.list_session_keys(key.user_id) == {key}
+            await states.save(key, "agent_state", {"n": 5})
+        assert old.all() == before
+        assert java.all()["agent_state"] == b'{"n":5}'
+        [record] = caplog.records
+        assert f"{old.slot}:_keys" in record.getMessage()
+        await states.delete(key)
+        assert not await states.exists(key)
+        assert (old.all(), java.all()) == ({}, {})
+
+
+class TestNamesThatAreAlsoOldNames:
+    """`a%3Ab` is what Java calls a session of this id, and what leafward called `a:b`."""
+
+    async def test_javas_is_taken_literally(
+        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
+    ) -> None:
+        java = Java(client, f"{prefix}__anon__/a%3Ab")
+        java.save("agent_state", b'{"n":1}', versions=False)
+        java.save_list("memory_messages", [b"{}"], "1:49")
+        assert await states.list_session_keys() == {SessionKey("a%3Ab")}
+        assert not await states.exists("a:b")
+        assert await states.get("a:b", "agent_state") is None
+        await states.save("a:b", "agent_state", {"n": 2})
+        await states.delete("a:b")
+        assert await states.get("a%3Ab", "agent_state") == {"n": 1}
+
+    async def test_both_may_be_used(self, states: RedisAgentStateStore, session: RedisSession) -> None:
+        for store in (states, session):
+            for id in ("a:b", "a%3Ab", "a%253Ab", "a%25253Ab"):
+                await store.save_list(id, "list", [{"of": id}])
+                await store.save(id, "value", {"of": id})
+            for id in ("a:b", "a%3Ab", "a%253Ab", "a%25253Ab"):
+                assert await store.get_list(id, "list") == [{"of": id}]
+                assert await store.get(id, "value") == {"of": id}
+
+    async def test_leafwards_are_not_given_to_another(
+        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
+    ) -> None:
+        old = OldLeafward(client, f"{prefix}__anon__/a%3Ab")
+        old.save("agent_state", b'{"n":1}')
+        before = old.all()
+        assert await states.get("a%3Ab", "agent_state") is None
+        assert await states.get_list("a%3Ab", "agent_state") == []
+        assert not await states.exists("a%3Ab")
+        assert await states.list_session_keys() == {SessionKey("a:b")}
+        await states.delete("a%3Ab")
+        for write in (states.save("a%3Ab", "x", {}), states.save_list("a%3Ab", "x", [{}])):
+            with pytest.raises(StoreError, match="another session"):
+                await write
+        assert old.all() == before
+        # It makes way once its own session is saved.
+        await states.save("a:b", "agent_state", {"n": 2})
+        await states.save("a%3Ab", "agent_state", {"n": 3})
+        assert await states.get("a:b", "agent_state") == {"n": 2}
+        assert await states.list_session_keys() == {SessionKey("a:b"), SessionKey("a%3Ab")}
+
+
+class TestNamesOfStatesWithColons:
+    @pytest.fixture(params=["s", "s:t"])
+    def id(self, request: pytest.FixtureRequest) -> str:
+        return request.param
+
+    @pytest.fixture
+    def java(self, client: redis.Redis, prefix: str, id: str) -> Java:
+        return Java(client, f"{prefix}__anon__/{id}")
+
+    async def test_are_found_as_java_writes_them_until_they_are_saved(
+        self, states: RedisAgentStateStore, java: Java, id: str
+    ) -> None:
+        java.save("of:a:tool", b'{"n":1}')
+        java.save_list("a:list:of", [b'{"n":2}'], "1:49")
+        assert await states.get_versioned(id, "of:a:tool") == ({"n": 1}, 1)
+        assert await states.get_list(id, "a:list:of") == [{"n": 2}]
+        assert await states.save_if_version(id, "of:a:tool", {"n": 3}, 1) == 2
+        await states.save_list(id, "a:list:of", [{"n": 2}, {"n": 4}])
+        assert java.all() == {
+            "of%3Aa%3Atool": b'{"n":3}',
+            "of%3Aa%3Atool:ver": b"2",
+            "of%3Aa%3Atool:sum": noted(2, b'{"n":3}'),
+            "a%3Alist%3Aof:list": [b'{"n":2}', b'{"n":4}'],
+            "a%3Alist%3Aof:list:_hash": b"py:list",
+            "_keys": {b"of%3Aa%3Atool", b"a%3Alist%3Aof:list"},
+        }
+        assert await states.get(id, "of:a:tool") == {"n": 3}
+        assert await states.get_list(id, "a:list:of") == [{"n": 2}, {"n": 4}]
+
+    async def test_what_java_saves_afterwards_is_the_newer(
+        self, states: RedisAgentStateStore, java: Java, id: str
+    ) -> None:
+        await states.save(id, "a:b", {"n": 1})
+        java.save("a:b", b'{"n":2}', versions=False)
+        assert await states.get(id, "a:b") == {"n": 2}
+        await states.save(id, "a:b", {"n": 3})
+        assert await states.get(id, "a:b") == {"n": 3}
+        java.save_list("a:b", [b'{"n":4}'], "1:49")
+        assert await states.get_list(id, "a:b") == [{"n": 4}]
+        await states.save_list(id, "a:b", [{"n": 5}])
+        assert await states.get_list(id, "a:b") == [{"n": 5}]
+
+    async def test_are_deleted_as_java_writes_them(self, states: RedisAgentStateStore, java: Java, id: str) -> None:
+        java.save("a:b", b'{"n":1}')
+        java.save("x", b"{}")
+        await states.delete(id, "a:b")
+        assert java.all() == {"x": b"{}", "x:ver": b"1", "_keys": {b"x"}}
+
+
+class TestAKeyThatCouldBeTwoSessions:
+    """Java keeps the state `b:c` of session `a`, and the state `c` of session `a:b`, under one key."""
+
+    @pytest.fixture
+    def java(self, client: redis.Redis, prefix: str) -> Java:
+        java = Java(client, f"{prefix}__anon__/a")
+        java.save("b:c", b'{"of":"a"}')
+        java.save_list("b:d", [b'{"of":"a"}'], "1:49")
+        java.save_list("b", [b'{"of":"a"}'], "1:49")
+        return java
+
+    async def test_is_that_ones_whose_set_names_it(self, states: RedisAgentStateStore, java: Java) -> None:
+        before = java.all()
+        assert await states.get("a:b", "c") is None
+        assert await states.get_list("a:b", "c") == []
+        assert await states.get_list("a:b", "d") == []
+        assert await states.get("a:b", "list") is None
+        assert not await states.exists("a:b")
+        assert await states.list_session_keys() == {SessionKey("a")}
+        await states.delete("a:b", "c")
+        await states.delete("a:b", "d")
+        await states.delete("a:b", "list")
+        await states.delete("a:b")
+        assert java.all() == before
+
+    async def test_is_not_written_over(self, states: RedisAgentStateStore, java: Java) -> None:
+        before = java.all()
+        for write in (states.save("a:b", "c", {}), states.save_list("a:b", "d", [{}])):
+            with pytest.raises(StoreError, match="another session"):
+                await write
+        assert java.all() == before
+        await states.save("a:b", "list", {"of": "a:b"})
+        await states.save_list("a:b", "c", [{"of": "a:b"}])
+        assert await states.get("a", "b:c") == {"of": "a"}
+        assert await states.get_list("a", "b") == [{"of": "a"}]
+        assert await states.get("a:b", "list") == {"of": "a:b"}
+
+    async def test_is_free_once_the_state_is_saved_here(self, states: RedisAgentStateStore, java: Java) -> None:
+        await states.save("a", "b:c", {"of": "a"})
+        await states.save("a:b", "c", {"of": "a:b"})
+        assert await states.get("a", "b:c") == {"of": "a"}
+        assert await states.get("a:b", "c") == {"of": "a:b"}
+
+
+@pytest.mark.parametrize("kind", [RedisAgentStateStore, RedisSession])
+async def test_whatever_ids_and_names_are_no_two_states_meet(redis_url: str, prefix: str, kind: Kind) -> None:
+    chance = random.Random(11)
+    parts = [*"ab::/%~", "%3A", "%25", "%2F", "%7E", "list", ":list", "ver", "_keys", "_hash", "sum"]
+
+    def text() -> str:
+        return "".join(chance.choices(parts, k=chance.randint(1, 4)))
+
+    ids = [*HOSTILE_IDS, *(text() for _ in range(150))]
+    found: dict[tuple[SessionKey, str], Any] = {}
+    async with kind(redis_url, prefix) as states:
+        for number in range(400):
+            user = chance.choice([None, None, "alice", chance.choice(ids)])
+            key = SessionKey(chance.choice(ids), user)
+            name = chance.choice(["a", "list", "sum", "ver", "_hash", "b:a", f"{text()}n"])
+            value: Any = [{"n": number}] if chance.random() < 0.5 else {"n": number}
+            await states.save(key, name, value)
+            found[key, name] = value
+        for (key, name), value in found.items():
+            read = states.get_list if isinstance(value, list) else states.get
+            assert await read(key, name) == value
+        for user in {key.user_id for key, _ in found}:
+            wanted = {key for key, _ in found if key.user_id == user}
+            assert await states.list_session_keys(user) == wanted
+        gone = chance.sample(sorted({key for key, _ in found}, key=repr), 100)
+        for key in gone:
+            await states.delete(key)
+        for (key, name), value in found.items():
+            if key not in gone:
+                read = states.get_list if isinstance(value, list) else states.get
+                assert await read(key, name) == value
