@@ -60,12 +60,16 @@ def test_a_summary_tells_what_became_of_it(tmp_path: Path, source: Path) -> None
     assert done.stdout.splitlines() == [
         "   4 sessions found: 9 values, 4 lists, 8 messages.",
         "   13 states written, 0 already there, 0 kept as the target has them, 0 failed.",
+        f"   Unclear: {source}/c2VzcyAx: taken for session 'sess 1'; AgentScope would give 'c2VzcyAx' the same name",
     ]
     assert files_in(source) == files_in(FIXTURES)
     again = leafward("migrate", "sessions", "sqlite:///chat.db", "--json", cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")
     found = json.loads(again.stdout)
     assert (found["sessions"], found["written"], found["already_there"], found["failed"]) == (4, 0, 13, [])
+    assert [Path(one["what"]).name for one in found["unclear"]] == ["c2VzcyAx"]
+    literal = leafward("migrate", "sessions", "sqlite:///chat.db", "--names", "literal", "--dry-run", cwd=tmp_path)
+    assert "taken for session 'c2VzcyAx'" in literal.stdout
 
 
 def test_without_a_target_the_sessions_stay_where_they_are(tmp_path: Path, source: Path) -> None:

@@ -257,12 +257,25 @@ class MigrationContract:
         for session_id in old:
             await left.document(session_id, compact_document(session_id))
 
-        report = await migrate(left.named, target)
+        report = await migrate(left.named, target, names="encoded")
 
-        assert report.failed == []
+        assert report.failed == report.left_out == []
         async with JsonFileAgentStateStore(target) as states:
             assert {key.session_id for key in await states.list_session_keys()} == {*ids, *old}
             for session_id in [*ids, *old]:
+                assert await states.get(session_id, "a") == {"id": session_id}
+
+    async def test_ids_that_read_like_an_encoding_are_taken_as_they_are(self, left: Left, target: Path) -> None:
+        ids = ["acme", "1440", "User", "anon", "QA", "city", "bd2f"]
+        for session_id in ids:
+            await left.states(session_id, {"a": {"id": session_id}})
+
+        report = await migrate(left.named, target)
+
+        assert (report.sessions, report.failed, report.left_out) == (len(ids), [], [])
+        async with JsonFileAgentStateStore(target) as states:
+            assert {key.session_id for key in await states.list_session_keys()} == {*ids}
+            for session_id in ids:
                 assert await states.get(session_id, "a") == {"id": session_id}
 
     async def test_what_is_in_the_layout_of_2x_already_is_left_alone(self, left: Left, target: Path) -> None:

@@ -51,6 +51,53 @@ async def test_files_that_the_documents_name_otherwise_are_found(source: Path, t
     assert not [path for path in source.rglob("*") if path.name.startswith(".leafward")]
 
 
+class TestNamesThatMayBeEncodings:
+    @pytest.fixture
+    async def left(self, tmp_path: Path) -> LeftInFiles:
+        left = LeftInFiles(tmp_path / "java")
+        for session_id in ("acme", "sess 1", "会话", "al/ice", "a:b", "user123"):
+            await left.states(session_id, {"a": {"id": session_id}})
+        return left
+
+    @pytest.mark.parametrize(
+        ("names", "found"),
+        [
+            ("guess", {"acme", "sess 1", "会话", "al/ice", "YTpi", "user123"}),
+            ("literal", {"acme", "c2VzcyAx", "5Lya6K-d", "YWwvaWNl", "YTpi", "user123"}),
+            ("encoded", {"iɞ", "sess 1", "会话", "al/ice", "a:b", "user123"}),
+        ],
+    )
+    async def test_are_taken_for_what_was_asked_for_and_reported(
+        self, left: LeftInFiles, names: Any, found: set[str]
+    ) -> None:
+        states = InMemoryAgentStateStore()
+        dry = await migrate(left.root, states, dry_run=True, names=names)
+        report = await migrate(left.root, states, names=names)
+
+        assert {key.session_id for key in await states.list_session_keys()} == found
+        assert dry.unclear == report.unclear
+        assert [Path(what).name for what, _ in report.unclear] == ["5Lya6K-d", "YTpi", "YWwvaWNl", "acme", "c2VzcyAx"]
+        assert "Unclear: " in str(report)
+        assert "'iɞ'" in str(report)
+
+    async def test_another_way_is_refused(self, left: LeftInFiles) -> None:
+        with pytest.raises(ConfigurationError, match="'guess', 'literal' or 'encoded'"):
+            await migrate(left.root, InMemoryAgentStateStore(), names="both")  # type: ignore[arg-type]
+
+    async def test_a_second_directory_of_one_session_is_left_out_and_named(self, left: LeftInFiles) -> None:
+        (left.root / "~acme").mkdir()
+        (left.root / "~acme" / "a.json").write_text('{"by": "leafward, before"}')
+        states = InMemoryAgentStateStore()
+
+        for dry_run in (True, False):
+            report = await migrate(left.root, states, dry_run=dry_run)
+            [(what, why)] = report.left_out
+            assert Path(what).name == "~acme"
+            assert "'acme' is also in" in why
+            assert "Left out: " in str(report)
+        assert await states.get("acme", "a") == {"id": "acme"}
+
+
 async def test_a_url_names_one_file_for_a_migration_and_for_whoever_opens_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

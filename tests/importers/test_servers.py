@@ -154,6 +154,20 @@ class TestTables:
                 assert await states.get(session_id, name) == {"of": session_id}
         assert (await migrate(left.named, left.named)).written == 0
 
+    async def test_rows_with_a_colon_that_2x_cannot_have_written_are_left_out_with_the_reason(
+        self, left: LeftInTables, target: Path
+    ) -> None:
+        await left.states("a:b", {"memory_messages": [], "agent_meta": {}})
+        await left.states("alice:s1", {"agent_state": {}, "agent_meta": {}})
+        await left.states("__anon__:s1", {"agent_meta": {}})
+
+        for dry_run in (True, False):
+            report = await migrate(left.named, target, dry_run=dry_run)
+            assert report.sessions == 0
+            [(what, why)] = report.left_out
+            assert "'a:b'" in what
+            assert why == "it may be session 'b' of user 'a' in 2.x, and is not moved"
+
     async def test_users_of_ours_keep_their_sessions(self, left: LeftInTables, target: Path) -> None:
         keys = [SessionKey("s1", "alice"), SessionKey("x" * 200, "y" * 200), SessionKey("~x00")]
         async with MysqlSession(left.named) as states:

@@ -88,8 +88,15 @@ def demo(path: Path, as_json: bool) -> None:
     show_default=True,
     help="The version of AgentScope whose layout the target has.",
 )
+@click.option(
+    "--names",
+    type=click.Choice(["guess", "literal", "encoded"]),
+    default="guess",
+    show_default=True,
+    help="What the name of a directory is taken for that may be an id, or the encoding of another.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-def migrate(source: str, target: str | None, dry_run: bool, layout: str, as_json: bool) -> None:
+def migrate(source: str, target: str | None, dry_run: bool, layout: str, names: str, as_json: bool) -> None:
     """Move sessions that AgentScope for Java left, up to 1.0.4 and in 1.x.
 
     SOURCE is a directory, a mysql:// URL or a redis:// URL. TARGET is a directory of JSON files, or the URL of a store;
@@ -98,7 +105,8 @@ def migrate(source: str, target: str | None, dry_run: bool, layout: str, as_json
     Nothing is taken from the source. Only a MySQL table of 1.0.4 or earlier, which has the name of the new one, is
     renamed: agentscope_sessions_backup. What is written is read back and compared. What the target has already stays as
     it is, so the command can be run again at any time, also after it was interrupted. A session that cannot be read is
-    listed, and the others are moved.
+    listed, and the others are moved. What may be a session but is left out, and what has a name that may mean two ids,
+    is listed as well.
 
     \b
     $ leafward migrate ~/.agentscope/sessions --dry-run
@@ -108,4 +116,4 @@ def migrate(source: str, target: str | None, dry_run: bool, layout: str, as_json
     """
     from leafward.cli.migrating import run_migration
 
-    run_migration(source, target, dry_run=dry_run, layout=layout, as_json=as_json)
+    run_migration(source, target, dry_run=dry_run, layout=layout, names=names, as_json=as_json)

@@ -13,11 +13,11 @@ from leafward.core.session_key import SessionKey
 from leafward.core.state_values import write_items, write_value
 from leafward.importers.looking import look_at_target
 from leafward.importers.report import MigrationReport
-from leafward.importers.sources import Named, check_source, open_source
+from leafward.importers.sources import Named, check_reading, check_source, open_source
 from leafward.importers.targets import Holding, State, Target, canonical, open_target, read_state
 from leafward.stores.contracts import Store
 from leafward.stores.states.contracts import AgentStateStore
-from leafward.stores.states.older import Older, Place, Text
+from leafward.stores.states.older import Older, Place, Reading, Text
 from leafward.stores.states.table import OF_SANDBOXES, check_layout, check_name
 
 __all__ = ["MigrationReport", "Progress", "migrate"]
@@ -35,6 +35,7 @@ async def migrate(
     *,
     dry_run: bool = False,
     layout: str = "2.x",
+    names: Reading = "guess",
     progress: Progress | None = None,
 ) -> MigrationReport:
     """Move what AgentScope left, up to 1.0.4 and in 1.x, into a store of states, and return what became of it.
@@ -46,6 +47,10 @@ async def migrate(
     read back and compared. What the target has already stays as it is, so this may be run again, whatever became of the
     last run. A session that cannot be read is reported, and does not stop the others.
 
+    The name of a directory does not tell whether a session is called `c2VzcyAx` or `sess 1`, which AgentScope encodes
+    so. The report has all such names, and what they were taken for: by default what is more likely, with
+    `names="literal"` the name itself, with `names="encoded"` what it decodes to.
+
     Raises:
         ConfigurationError: there is no such source or target.
         StoreError: one of them failed, or did not keep what it was given.
@@ -55,11 +60,11 @@ async def migrate(
     async with AsyncExitStack() as closing:
         target = None if dry_run else await open_target(store, form, closing)
         holding = target or await look_at_target(store, form, closing)
-        older = await open_source(checked, rename=not dry_run)
+        older = await open_source(checked, rename=not dry_run, names=check_reading(names))
         closing.push_async_callback(older.close)
         run = _Run(older, holding, target, progress)
         await run.move_all()
-        return run.report()
+        return await run.report()
 
 
 @dataclass
@@ -181,7 +186,7 @@ class _Run:
             raise StoreError(f"{_shown(key, name)} was written, but something else is read back: check the target")
         return True
 
-    def report(self) -> MigrationReport:
+    async def report(self) -> MigrationReport:
         return MigrationReport(
             sessions=self.sessions,
             values=self.values,
@@ -192,6 +197,8 @@ class _Run:
             already_there=self.already_there,
             kept=self.kept,
             failed=self.failed,
+            left_out=[(what, text) for what, text in await self.older.left_out()],
+            unclear=[(what, text) for what, text in await self.older.unclear()],
             renamed=self.older.renamed,
             dry_run=self.target is None,
         )

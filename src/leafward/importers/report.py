@@ -23,6 +23,10 @@ class MigrationReport:
     """What the target has too, but not with the same content; it stays as the target has it."""
     failed: list[tuple[str, str]]
     """What could not be read, and why; nothing of it was written."""
+    left_out: list[tuple[str, str]]
+    """What may be a session and was not looked at any further, and why."""
+    unclear: list[tuple[str, str]]
+    """Whose id is not certain, and what it was taken for."""
     renamed: str | None
     """The name under which an old table is kept now, if one was in the way of the new one."""
     dry_run: bool
@@ -42,7 +46,8 @@ class MigrationReport:
         if self.renamed is not None:
             lines.append(f"The old table {would or 'is '}kept as {self.renamed}.")
         lines += [f"Kept: {what}" for what in self.kept]
-        lines += [f"Failed: {_on_one_line(what)}: {_on_one_line(reason)}" for what, reason in self.failed]
+        for heading, remarks in (("Unclear", self.unclear), ("Left out", self.left_out), ("Failed", self.failed)):
+            lines += [f"{heading}: {_on_one_line(what)}: {_on_one_line(text)}" for what, text in remarks]
         return "\n".join(lines)
 
 

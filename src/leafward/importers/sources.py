@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.states.older import Older
+from leafward.stores.states.older import Older, Reading
 from leafward.stores.urls import need_driver, without_secrets
 
 Named = str | os.PathLike[str]
@@ -60,13 +60,20 @@ def check_source(source: Named) -> str:
     return named
 
 
-async def open_source(named: str, *, rename: bool) -> Older:
+def check_reading(names: str) -> Reading:
+    """Return how names are to be taken, if there is such a way."""
+    if names == "guess" or names == "literal" or names == "encoded":
+        return names
+    raise ConfigurationError(f"names is 'guess', 'literal' or 'encoded', not {names!r}")
+
+
+async def open_source(named: str, *, rename: bool, names: Reading) -> Older:
     """Open a source that was checked; with `rename`, an old table of MySQL makes way for the new one."""
     directory = directory_of(named)
     if directory is not None:
         from leafward.stores.files.legacy import open_older_files
 
-        return await open_older_files(directory)
+        return await open_older_files(directory, names)
     if is_redis(named):
         need_driver("redis", "redis", named)
         from leafward.stores.redis.legacy import open_older_keys

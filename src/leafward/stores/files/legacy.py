@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -13,6 +14,7 @@ from leafward.core.errors import ConfigurationError, StateDecodeError, StoreErro
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
 from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.names import decoded
 from leafward.stores.files.older_states import session_file
 from leafward.stores.files.state_names import NameFiles, files_of
 from leafward.stores.files.state_places import StatePlaces
@@ -20,22 +22,24 @@ from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.leases import Slot
-from leafward.stores.states.older import LeftOut, Place, Text, Texts
+from leafward.stores.states.older import Place, Reading, Remark, Text, Texts
 from leafward.stores.states.table import Layout
 
 T = TypeVar("T")
 
+_ID_OF_SOMEBODY = re.compile(r"[A-Za-z0-9 :/@._\u4e00-\u9fff-]+")
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-async def open_older_files(path: str) -> OlderFiles:
-    """Open a directory.
+async def open_older_files(path: str, names: Reading = "guess") -> OlderFiles:
+    """Open a directory; `names` says what a name is taken for that may be an id or an encoding.
 
     Raises:
         ConfigurationError: there is none, or a change to it is not finished.
         StoreError: it cannot be read.
     """
-    return await asyncio.to_thread(OlderFiles, path)
+    return await asyncio.to_thread(OlderFiles, path, names)
 
 
 class OlderFiles:
@@ -43,7 +47,7 @@ class OlderFiles:
 
     renamed = None
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, names: Reading) -> None:
         if not os.path.isdir(path):
             what = "is a file" if os.path.exists(path) else "does not exist"
             raise ConfigurationError(f"{path} {what}: name the directory in which AgentScope keeps its sessions")
@@ -54,6 +58,10 @@ class OlderFiles:
                 raise ConfigurationError(
                     f"a process was killed while it wrote to {path}: open it once, with JsonSession, and try again"
                 )
+        self._places = StatePlaces(StateTree(self._folder, ()), "1.x")
+        self._names: Reading = names
+        self._left_out: list[Remark] = []
+        self._unclear: list[Remark] = []
 
     async def count(self) -> int:
         return len(await self._do(self._directories)) + len(await self._do(self._documents))
@@ -75,8 +83,11 @@ class OlderFiles:
     async def document(self, session_id: str) -> Text | None:
         return await self._do(partial(self._document, session_id))
 
-    async def left_out(self) -> list[LeftOut]:
-        return []
+    async def left_out(self) -> list[Remark]:
+        return self._left_out
+
+    async def unclear(self) -> list[Remark]:
+        return self._unclear
 
     async def close(self) -> None:
         self._folder.close()
@@ -100,15 +111,30 @@ class OlderFiles:
         slot: Slot | None = None
         try:
             with named(self._folder.shown((directory,))):
-                slot = StatePlaces(StateTree(self._folder, ()), "1.x").slot_in((directory,))
                 if not any(map(names.is_state, self._folder.files((directory,)))):
                     return Slot(None, directory), {}
+                slot = self._slot_in(directory)
                 if slot is None:
                     raise StateDecodeError(None, None, None, "no session has a directory of this name")
+                first = self._places.find(slot)[0]
+                if first != (directory,):
+                    text = f"session {slot.session_id!r} is also in {self._folder.shown(first)}, and that one is moved"
+                    self._left_out.append(Remark(self._folder.shown((directory,)), text))
+                    return slot, {}
                 return slot, _Files(self._folder, "1.x").texts(slot)
         except StoreError as error:
             user_id, session_id = slot or (None, None)
             raise StateDecodeError(user_id, session_id, None, str(error)) from error
+
+    def _slot_in(self, directory: str) -> Slot | None:
+        other = decoded(directory)
+        if other is None or not self._places.is_unclear((directory,)):
+            return self._places.slot_in((directory,))
+        is_encoded = self._names == "encoded" or (self._names == "guess" and _reads_like_an_id(directory, other))
+        taken, not_taken = (other, directory) if is_encoded else (directory, other)
+        text = f"taken for session {taken!r}; AgentScope would give {not_taken!r} the same name"
+        self._unclear.append(Remark(self._folder.shown((directory,)), text))
+        return Slot(None, taken)
 
     def _document(self, session_id: str) -> Text | None:
         tree = StateTree(self._folder, ())
@@ -118,6 +144,14 @@ class OlderFiles:
                 return None if file is None else tree.read(file)
         except StoreError as error:
             raise StateDecodeError(None, session_id, None, str(error)) from error
+
+
+def _reads_like_an_id(name: str, other: str) -> bool:
+    """Tell whether a name is more likely to be an encoding: of 10,000 random names of 8 characters 3 are taken for one.
+
+    Shorter ones are words and numbers too often.
+    """
+    return len(name) >= 8 and _ID_OF_SOMEBODY.fullmatch(other) is not None
 
 
 class _Unchanged(Folder):

@@ -108,6 +108,10 @@ class StatePlaces:
             slot = self._slot_in(place, None, self._tree.folder.files(place))
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
+    def is_unclear(self, place: Parts) -> bool:
+        """Tell whether nothing says if the name of a directory is an id or an encoding."""
+        return may_be_encoded(place[-1]) and self._noted(place, self._tree.folder.files(place)).session_id is None
+
     def _slot_in(self, place: Parts, user_id: str | None, files: list[str]) -> Slot | None:
         name = place[-1]
         if self._layout == "1.x" and name.startswith(ESCAPE) and name.count(ESCAPE) > 1:

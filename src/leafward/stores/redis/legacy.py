@@ -20,7 +20,7 @@ from leafward.stores.redis.state_keys import DEFAULT_PREFIX, LIST, SET, OfAgentS
 from leafward.stores.redis.state_scripts import IS_OLD
 from leafward.stores.redis.urls import read_url
 from leafward.stores.redis.wires import SILENCE_S
-from leafward.stores.states.older import LeftOut, Place, Text, Texts
+from leafward.stores.states.older import Place, Remark, Text, Texts
 from leafward.stores.states.row_names import ANONYMOUS
 from leafward.stores.states.table import OF_SANDBOXES
 
@@ -69,7 +69,7 @@ class OlderKeys:
         self._names = OfAgentScope(prefix, "1.x")
         self._places: dict[str, Slot] = {}
         self._documents: list[str] = []
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[Remark] = []
 
     async def look(self) -> None:
         """Find the names of all sessions: a scan may tell a key twice, so none can be told before all are known."""
@@ -98,7 +98,7 @@ class OlderKeys:
                 self._places[name] = slot
             else:
                 reason = f"session {slot.session_id!r} is also kept as AgentScope names it, and that one is moved"
-                self._left_out.append(LeftOut(self._shown(name + SET), reason))
+                self._left_out.append(Remark(self._shown(name + SET), reason))
         for name in sorted(places - found.keys()):
             await self._leave_out(name)
 
@@ -114,7 +114,7 @@ class OlderKeys:
         kind, members = (await self._read(name + SET)) if user != ANONYMOUS else ("none", ())
         if kind == "set" and not _OF_2X & set(map(_text, members)):
             reason = f"it may be session {session!r} of user {user!r} in 2.x, and is not moved"
-            self._left_out.append(LeftOut(self._shown(name + SET), reason))
+            self._left_out.append(Remark(self._shown(name + SET), reason))
 
     async def _keys(self) -> AsyncIterator[bytes]:
         pattern = re.sub(r"[*?\[\]\\]", r"\\\g<0>", self._prefix) + "*"
@@ -174,8 +174,11 @@ class OlderKeys:
         kind, content = await self._read(session_id)
         return content if kind == "string" else None
 
-    async def left_out(self) -> list[LeftOut]:
+    async def left_out(self) -> list[Remark]:
         return self._left_out
+
+    async def unclear(self) -> list[Remark]:
+        return []
 
     async def close(self) -> None:
         await self._calls.close()

@@ -14,8 +14,9 @@ from leafward.stores.servers.server import Server
 from leafward.stores.servers.setup import DEFAULT_PREFIX
 from leafward.stores.servers.states import NEEDED, OLD
 from leafward.stores.sql.dialect import STATES
-from leafward.stores.states.older import LeftOut, Place, Text, Texts
-from leafward.stores.states.row_names import HASH, IDS, plain_name, read_ids, read_key
+from leafward.stores.states.older import Place, Remark, Text, Texts
+from leafward.stores.states.row_names import ANONYMOUS, HASH, IDS, plain_name, read_ids, read_key
+from leafward.stores.states.table import OF_SANDBOXES
 
 PAGE = 1000
 BACKUP = "_backup"
@@ -31,6 +32,11 @@ _AFTER = " WHERE session_id > ?"
 # A table may take one id for another: here each spelling is one.
 _SPELLINGS = "SELECT DISTINCT HEX(session_id), session_id FROM `{table}` WHERE session_id BETWEEN ? AND ?"
 _ROWS = "SELECT session_id, state_key, state_data FROM `{table}` WHERE session_id = ? ORDER BY state_key, item_index"
+# Those with a colon that hold nothing which only 2.x has.
+_OF_TWO_KINDS = """
+    SELECT session_id FROM `{table}` WHERE session_id LIKE ? AND session_id NOT LIKE ?
+    GROUP BY session_id HAVING SUM(state_key IN (?, ?)) = 0 ORDER BY session_id"""
+_FOR_TWO_KINDS = ("%:%", f"{ANONYMOUS}:%".replace("_", r"\_"), "agent_state", OF_SANDBOXES)
 _DOCUMENT = "SELECT session_id, state_data FROM `{table}` WHERE session_id = ?"
 
 
@@ -146,12 +152,23 @@ class OlderRows:
         self._guard.closed = True
         await self._runner.close()
 
-    async def left_out(self) -> list[LeftOut]:
+    async def left_out(self) -> list[Remark]:
+        if not self.has_rows:
+            return []
+        names = [name for (name,) in await self._ask(_OF_TWO_KINDS, self._table, *_FOR_TWO_KINDS) if ":" in name]
+        return [Remark(self._shown(name, self._table), _may_be_of_2x(name)) for name in names]
+
+    async def unclear(self) -> list[Remark]:
         return []
 
     async def close(self) -> None:
         await self.stop()
         await self._server.close()
+
+
+def _may_be_of_2x(name: str) -> str:
+    user, _, session = name.partition(":")
+    return f"it may be session {session!r} of user {user!r} in 2.x, and is not moved"
 
 
 def _is_new(columns: set[str] | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from leafward.core.session_key import SessionKey
 from leafward.stores.leases import Slot
@@ -13,6 +13,8 @@ from leafward.stores.states.table import Layout
 Text = str | bytes
 Texts = dict[str, Text | list[Text]]
 """The values and lists of one session by name, as they are stored."""
+Reading = Literal["guess", "literal", "encoded"]
+"""How to take the name of a directory that may be an id, or else the encoding of another."""
 
 
 class Place(NamedTuple):
@@ -24,12 +26,12 @@ class Place(NamedTuple):
     """What it is called there."""
 
 
-class LeftOut(NamedTuple):
-    """Something that may be a session, and is not among the places and documents."""
+class Remark(NamedTuple):
+    """What a person should know of a place."""
 
     shown: str
     """The place as a person finds it, without secrets."""
-    reason: str
+    text: str
 
 
 class Older(Protocol):
@@ -63,8 +65,12 @@ class Older(Protocol):
         """Return the document of a session, if there is one."""
         ...
 
-    async def left_out(self) -> list[LeftOut]:
-        """Return what is not read, because it may be something else, or is superseded."""
+    async def left_out(self) -> list[Remark]:
+        """Return what may be a session and was not read: because it may be something else, or is superseded."""
+        ...
+
+    async def unclear(self) -> list[Remark]:
+        """Return what was read as one session and may be another."""
         ...
 
     async def close(self) -> None: ...
