@@ -175,6 +175,7 @@ class TestWhatLeafwardKeptUnderTheOldRule:
         old.save_list("memory_messages", [b'{"n":3}'])
         old.save_list("empty", [])
         old.save("of:a:tool", b'{"n":4}')
+        old.save("of%3Aa", b'{"n":5}')
         return old
 
     @pytest.fixture
@@ -188,6 +189,8 @@ class TestWhatLeafwardKeptUnderTheOldRule:
         assert await states.get_list(key, "memory_messages") == [{"n": 3}]
         assert await states.get_list(key, "empty") == []
         assert await states.get(key, "of:a:tool") == {"n": 4}
+        assert await states.get(key, "of%3Aa") == {"n": 5}
+        assert await states.get(key, "of:a") is None
         assert await states.exists(key)
         assert await states.list_session_keys(key.user_id) == {key}
         assert old.all() == before
@@ -207,10 +210,14 @@ class TestWhatLeafwardKeptUnderTheOldRule:
             "of%3Aa%3Atool": b'{"n":4}',
             "of%3Aa%3Atool:ver": b"1",
             "of%3Aa%3Atool:sum": noted(1, b'{"n":4}'),
-            "_keys": {b"agent_state", b"memory_messages:list", b"empty:list", b"of%3Aa%3Atool"},
+            "of%253Aa": b'{"n":5}',
+            "of%253Aa:ver": b"1",
+            "of%253Aa:sum": noted(1, b'{"n":5}'),
+            "_keys": {b"agent_state", b"memory_messages:list", b"empty:list", b"of%3Aa%3Atool", b"of%253Aa"},
         }
         assert await states.list_session_keys(key.user_id) == {key}
         assert await states.get(key, "of:a:tool") == {"n": 4}
+        assert await states.get(key, "of%3Aa") == {"n": 5}
         assert await states.get_versioned(key, "of:a:tool") == ({"n": 4}, 1)
         assert await states.get_list(key, "memory_messages") == [{"n": 3}]
 

@@ -171,12 +171,7 @@ class RedisStates:
 
     def _args(self, places: Sequence[Place], name: str) -> list[bytes | int]:
         letters = "".join(place.kind[0].upper() if place.is_older else place.kind[0] for place in places)
-        return [
-            letters.encode(),
-            self._names.fixed,
-            (name and self._names.spelled(name, places[0])).encode(),
-            name.encode(),
-        ]
+        return [letters.encode(), self._names.fixed, self._names.spelled(name, places[0]).encode(), name.encode()]
 
     def _report(self, slot: Slot, unused: bytes | str | None) -> None:
         """Warn, once, of what was kept for a slot under the old rule beside what Java keeps for it."""
