@@ -175,6 +175,7 @@ class TestWhatLeafwardKeptUnderTheOldRule:
         old.save_list("memory_messages", [b'{"n":3}'])
         old.save_list("empty", [])
         old.save("of:a:tool", b'{"n":4}')
+        old.save("of%3Aa", b'{"n":5}')
         return old
 
     @pytest.fixture
@@ -188,6 +189,8 @@ class TestWhatLeafwardKeptUnderTheOldRule:
         assert await states.get_list(key, "memory_messages") == [{"n": 3}]
         assert await states.get_list(key, "empty") == []
         assert await states.get(key, "of:a:tool") == {"n": 4}
+        assert await states.get(key, "of%3Aa") == {"n": 5}
+        assert await states.get(key, "of:a") is None
         assert await states.exists(key)
         assert await states.list_session_keys(key.user_id) == {key}
         assert old.all() == before
@@ -207,10 +210,14 @@ class TestWhatLeafwardKeptUnderTheOldRule:
             "of%3Aa%3Atool": b'{"n":4}',
             "of%3Aa%3Atool:ver": b"1",
             "of%3Aa%3Atool:sum": noted(1, b'{"n":4}'),
-            "_keys": {b"agent_state", b"memory_messages:list", b"empty:list", b"of%3Aa%3Atool"},
+            "of%253Aa": b'{"n":5}',
+            "of%253Aa:ver": b"1",
+            "of%253Aa:sum": noted(1, b'{"n":5}'),
+            "_keys": {b"agent_state", b"memory_messages:list", b"empty:list", b"of%3Aa%3Atool", b"of%253Aa"},
         }
         assert await states.list_session_keys(key.user_id) == {key}
         assert await states.get(key, "of:a:tool") == {"n": 4}
+        assert await states.get(key, "of%3Aa") == {"n": 5}
         assert await states.get_versioned(key, "of:a:tool") == ({"n": 4}, 1)
         assert await states.get_list(key, "memory_messages") == [{"n": 3}]
 
@@ -311,15 +318,29 @@ class TestNamesThatAreAlsoOldNames:
         assert not await states.exists("a%3Ab")
         assert await states.list_session_keys() == {SessionKey("a:b")}
         await states.delete("a%3Ab")
+        assert old.all() == before
+
+    @pytest.mark.parametrize("value", [{"n": 3}, [{"n": 3}]])
+    async def test_leafwards_make_way_for_another(
+        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str, value: Any
+    ) -> None:
+        OldLeafward(client, f"{prefix}__anon__/a%3Ab").save("agent_state", b'{"n":1}')
+        await states.save("a%3Ab", "x", value)
+        assert await states.get_versioned("a:b", "agent_state") == ({"n": 1}, 1)
+        assert await states.get("a%3Ab", "agent_state") is None
+        assert await states.list_session_keys() == {SessionKey("a:b"), SessionKey("a%3Ab")}
+
+    async def test_but_not_where_java_has_the_session_too(
+        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
+    ) -> None:
+        old = OldLeafward(client, f"{prefix}__anon__/a%3Ab")
+        old.save("agent_state", b'{"n":1}')
+        Java(client, f"{prefix}__anon__/a:b").save("agent_state", b'{"n":2}')
+        before = old.all()
         for write in (states.save("a%3Ab", "x", {}), states.save_list("a%3Ab", "x", [{}])):
             with pytest.raises(StoreError, match="another session"):
                 await write
         assert old.all() == before
-        # It makes way once its own session is saved.
-        await states.save("a:b", "agent_state", {"n": 2})
-        await states.save("a%3Ab", "agent_state", {"n": 3})
-        assert await states.get("a:b", "agent_state") == {"n": 2}
-        assert await states.list_session_keys() == {SessionKey("a:b"), SessionKey("a%3Ab")}
 
 
 class TestNamesOfStatesWithColons:

@@ -67,7 +67,8 @@ class OlderKeys:
         self._calls = calls
         self._prefix = prefix
         self._names = OfAgentScope(prefix, "1.x")
-        self._places: dict[str, Slot] = {}
+        self._places: dict[str, tuple[Slot, bool]] = {}
+        """Of which session each is, and whether it was written under our old rule."""
         self._documents: list[str] = []
         self._left_out: list[Remark] = []
 
@@ -93,9 +94,9 @@ class OlderKeys:
         found = {name: await self._slot(name, cluster=cluster) for name in sorted(places) if "/" not in name}
         # Of two names for one session, the one that AgentScope gives it counts.
         kept = {slot: name for name, (slot, _) in sorted(found.items(), key=lambda item: not item[1][1])}
-        for name, (slot, _) in found.items():
+        for name, (slot, old) in found.items():
             if kept[slot] == name:
-                self._places[name] = slot
+                self._places[name] = slot, old
             else:
                 reason = f"session {slot.session_id!r} is also kept as AgentScope names it, and that one is moved"
                 self._left_out.append(Remark(self._shown(name + SET), reason))
@@ -149,14 +150,15 @@ class OlderKeys:
             yield Place(self._shown(name), name)
 
     async def read(self, place: Place) -> tuple[Slot, Texts]:
-        slot = self._places[place.at]
+        slot, old = self._places[place.at]
         kind, members = await self._read(place.at + SET)
         if kind != "set":
             return slot, {}
         found: Texts = {}
         # A name with a colon is newer than the same name as we spell it.
         for member in sorted(map(_text, members), key=lambda one: (":" not in one.removesuffix(LIST), one)):
-            name = self._names.read_name(member.removesuffix(LIST))
+            written = member.removesuffix(LIST)
+            name = written if old else self._names.read_name(written)
             wanted = "list" if member.endswith(LIST) else "string"
             kind, content = await self._read(f"{place.at}:{member}")
             if kind not in (wanted, "none"):

@@ -118,6 +118,11 @@ class OfAgentScope:
             found += [place._replace(is_older=True) for place in self._in_layout(slot, "1.x")]
         return found
 
+    def in_the_way(self, place: Place) -> list[Place]:
+        """Return the places of the slot that the old rule kept at a new place, if any."""
+        slot = self.read(place.set.decode(), old=True) if place.kind == "unsure" else None
+        return [] if slot is None else self.places(slot)
+
     def _in_layout(self, slot: Slot, layout: Layout) -> Iterable[Place]:
         name, old = _name(slot, layout), _old_name(slot, layout)
         yield Place(f"{self._prefix}{name}", "new" if _read_old(name, layout) in (None, slot) else "unsure")
@@ -196,6 +201,9 @@ class OfACluster:
 
     def places(self, slot: Slot) -> list[Place]:
         return [Place(f"{self._keys.user(slot.user_id)}:state:{escape(slot.session_id)}")]
+
+    def in_the_way(self, place: Place) -> list[Place]:
+        return []
 
     def index(self, user_id: str | None) -> bytes:
         """Return the key of the set of a user's sessions."""

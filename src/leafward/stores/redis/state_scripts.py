@@ -88,10 +88,13 @@ for n = 1, #letters do
     end
 end
 local function is_ours(set, member) return lists(set, member) or is_free(set, member, fixed) end
--- A name that Java or the old rule wrote is newer than ours: a save of ours leaves none.
-local function spellings(set)
-    if raw ~= name and (lists(set, raw) or lists(set, raw .. ':list')) then return {raw, name} end
-    return {name}
+-- Java and the old rule write a name as it is. In a new place that is newer than our spelling: a save of ours leaves
+-- none. But `a%3Ab` is not looked for there, for `a:b` is spelled so.
+local alike = string.find(raw, '%', 1, true) and not string.find(raw, ':', 1, true)
+local function spellings(place)
+    if place.old then return {raw} end
+    if raw == name or alike or not (lists(place.set, raw) or lists(place.set, raw .. ':list')) then return {name} end
+    return {raw, name}
 end
 local function has_list(place, name)
     local member = name .. ':list'
@@ -111,7 +114,7 @@ def _reading(main: str) -> Script:
 # ARGV: whether the version is asked for. Returns the value and its version, 1 for a list, or nothing.
 GET = _reading("""
 for _, place in ipairs(places) do
-    for _, name in ipairs(spellings(place.set)) do
+    for _, name in ipairs(spellings(place)) do
         local key = place.start .. name
         local text = redis.call('GET', key)
         if text and is_ours(place.set, name) then
@@ -131,7 +134,7 @@ end
 # Returns the items, or 1 for a value.
 GET_LIST = _reading("""
 for _, place in ipairs(places) do
-    for _, name in ipairs(spellings(place.set)) do
+    for _, name in ipairs(spellings(place)) do
         if has_list(place, name) then return redis.call('LRANGE', place.start .. name .. ':list', 0, -1) end
         if redis.call('EXISTS', place.start .. name) == 1 and is_ours(place.set, name) then return 1 end
     end
@@ -189,7 +192,7 @@ if taken then return -3 end
 for _, place in ipairs(places) do
     if place.old and not place.older then return -4 end
 end
-if #spellings(set) > 1 then return -4 end
+if #spellings(places[1]) > 1 then return -4 end
 local key = string.sub(set, 1, -6) .. name
 local list = key .. ':list'
 local function keep(member, other)
@@ -260,11 +263,11 @@ return kept
 # ARGV: the name of what alone makes no session. With no name of a state, all that is there goes, also from an old place
 # that is not used: it would be used then. Returns whether there was anything.
 DROP = _writing("""
-if unused then places[#places + 1] = {set = unused, start = string.sub(unused, 1, -6)} end
+if unused then places[#places + 1] = {set = unused, start = string.sub(unused, 1, -6), old = true} end
 local removed = 0
 for _, place in ipairs(places) do
     local members = name == '' and redis.call('SMEMBERS', place.set) or {}
-    for _, name in ipairs(name == '' and {} or spellings(place.set)) do
+    for _, name in ipairs(name == '' and {} or spellings(place)) do
         members[#members + 1] = name
         members[#members + 1] = name .. ':list'
     end

@@ -141,25 +141,26 @@ class RedisStates:
         ]
         all_args = [token, session, *self._args(places, name), *args]
         unused, found = (await self._calls.change(script, keys, all_args)).value
-        if found == _UNMOVED:
-            await self._move(places, name)
-            unused, found = (await self._calls.change(script, keys, all_args)).value
+        # Another slot may have to make way before what is this one's can be moved.
+        for _ in range(2):
+            if found in (_TAKEN, _UNMOVED):
+                await self._move(self._names.in_the_way(places[0]) if found == _TAKEN else places, name)
+                unused, found = (await self._calls.change(script, keys, all_args)).value
         self._report(slot, unused)
         if found == _LOST:
             raise LeaseLost(slot.session_id)
         if found in (_TAKEN, _UNMOVED):
+            key = f"{places[0].start}:{self._names.spelled(name, places[0])}"
             raise StoreError(
-                f"a key of state {name!r} of session {slot.session_id!r} holds a state of another session on "
-                f"{self._calls.where}: give this session another id, or save that state under a name without ':'"
+                f"state {name!r} of session {slot.session_id!r} cannot be saved: the key {key!r} on "
+                f"{self._calls.where} is a state of another session; give the state another name"
             )
         return found
 
     async def _move(self, places: Sequence[Place], name: str) -> None:
         """Move what the old rule wrote to where it belongs: a whole slot, and a state with this name."""
-        target = places[0]
-        for place in places:
-            if place.is_older:
-                continue
+        for place in [place for place in places if not place.is_older]:
+            target = places[0]
             members = map(_text, await self._calls.ask(scripts.MEMBERS, [place.set], []))
             wanted = [one for one in members if place.kind == "old" or one.removesuffix(LIST) == name]
             moves = [part.encode() for one in wanted for part in (one, self._member(one, target))]
@@ -171,12 +172,7 @@ class RedisStates:
 
     def _args(self, places: Sequence[Place], name: str) -> list[bytes | int]:
         letters = "".join(place.kind[0].upper() if place.is_older else place.kind[0] for place in places)
-        return [
-            letters.encode(),
-            self._names.fixed,
-            (name and self._names.spelled(name, places[0])).encode(),
-            name.encode(),
-        ]
+        return [letters.encode(), self._names.fixed, self._names.spelled(name, places[0]).encode(), name.encode()]
 
     def _report(self, slot: Slot, unused: bytes | str | None) -> None:
         """Warn, once, of what was kept for a slot under the old rule beside what Java keeps for it."""
