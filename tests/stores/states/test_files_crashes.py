@@ -20,6 +20,7 @@ from leafward.stores import JsonFileAgentStateStore, Slot
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files import writing
 from leafward.stores.files.folder import Folder
+from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.states.table import FILLED
 from tests.stores.states.killing import ROOT, kill_savers
@@ -121,7 +122,7 @@ def texts(files: StateFiles) -> list[str]:
 
 
 def opened(root: Path) -> StateFiles:
-    files = StateFiles(Folder(str(root), synced=True), (), "1.x", legacy=True)
+    files = StateFiles(StateTree(Folder(str(root), synced=True), ()), "1.x", legacy=True)
     files.clear()
     return files
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TypeVar
@@ -13,11 +12,12 @@ from leafward.core.errors import ConfigurationError, StateDecodeError, StoreErro
 from leafward.core.json import DecodeError, decode
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
-from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.folder import Parts, UntouchedFolder
 from leafward.stores.files.names import ESCAPE, decoded
 from leafward.stores.files.older_states import session_file
-from leafward.stores.files.state_names import NameFiles, files_of, place_of, slot_in
-from leafward.stores.files.state_tree import StateTree
+from leafward.stores.files.read_tree import ReadTree
+from leafward.stores.files.state_names import files_of, place_of, slot_in
+from leafward.stores.files.state_tree import Memory
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.leases import Slot
@@ -25,8 +25,6 @@ from leafward.stores.states.older import Place, Text, Texts
 from leafward.stores.states.table import Layout
 
 T = TypeVar("T")
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 async def open_older_files(path: str) -> OlderFiles:
@@ -49,9 +47,9 @@ class OlderFiles:
             what = "is a file" if os.path.exists(path) else "does not exist"
             raise ConfigurationError(f"{path} {what}: name the directory in which AgentScope keeps its sessions")
         with named(path):
-            self._folder = _Unchanged(path)
+            self._folder = UntouchedFolder(path)
+            self._memory = Memory()
             if self._folder.stamp((PLAN,)) is not None:
-                self._folder.close()
                 raise ConfigurationError(
                     f"a process was killed while it wrote to {path}: open it once, with JsonSession, and try again"
                 )
@@ -71,16 +69,19 @@ class OlderFiles:
         return await self._do(partial(self._read, place.at))
 
     async def held(self, slot: Slot, layout: Layout) -> Texts:
-        return await self._do(lambda: _Files(self._folder, layout).texts(slot))
+        return await self._do(lambda: _Files(self._tree(), layout).texts(slot))
 
     async def document(self, session_id: str) -> Text | None:
         return await self._do(partial(self._document, session_id))
 
     async def close(self) -> None:
-        self._folder.close()
+        """Do nothing: no file stays open."""
 
     async def _do(self, step: Callable[[], T]) -> T:
-        return await asyncio.to_thread(step)
+        return await self._memory.unfinished.wait(lambda: asyncio.to_thread(step))
+
+    def _tree(self) -> ReadTree:
+        return ReadTree(self._folder, (), self._memory)
 
     def _directories(self) -> list[str]:
         with named(self._folder.path):
@@ -104,13 +105,13 @@ class OlderFiles:
                     return Slot(None, directory), {}
                 if slot is None:
                     raise StateDecodeError(None, None, None, "no session has a directory of this name")
-                return slot, _Files(self._folder, "1.x").texts(slot)
+                return slot, _Files(self._tree(), "1.x").texts(slot)
         except StoreError as error:
             user_id, session_id = slot or (None, None)
             raise StateDecodeError(user_id, session_id, None, str(error)) from error
 
     def _document(self, session_id: str) -> Text | None:
-        tree = StateTree(self._folder, ())
+        tree = self._tree()
         try:
             with named(self._folder.path):
                 file = session_file(tree, Slot(None, session_id))
@@ -131,46 +132,8 @@ def _user_of(directory: str, ids: bytes) -> str | None:
     return (decoded(user) or user) or None
 
 
-class _Unchanged(Folder):
-    """A directory that others may own, and write to."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._synced = False
-        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def open(self, parts: Parts, *, make: bool = False) -> int | None:
-        with self._directory(parts[:-1]) as directory:
-            if directory is None:
-                return None
-            try:
-                number = os.open(parts[-1], _READ, dir_fd=directory)
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise self._refused(parts, error) from error
-            if not stat.S_ISREG(os.fstat(number).st_mode):
-                os.close(number)
-                raise self._refused(parts, None)
-            return number
-
-
-class _Tree(StateTree):
-    """Files whose versions are told and not noted."""
-
-    def finish(self) -> None:
-        """Do nothing: there was nothing unfinished when the directory was opened."""
-
-    def note_version(self, files: NameFiles, data: bytes) -> int:
-        return self.version(files, data)
-
-
 class _Files(StateFiles):
     """The states in one layout, to be read."""
-
-    def __init__(self, folder: Folder, layout: Layout) -> None:
-        super().__init__(folder, (), layout)
-        self._tree = _Tree(folder, ())
 
     def texts(self, slot: Slot) -> Texts:
         """Return all that a slot holds where it is written to."""

@@ -9,24 +9,27 @@ from leafward.core.pretty import pretty
 from leafward.stores.files import older_states as older
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files import state_names as names
-from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.folder import Content, Parts
 from leafward.stores.files.state_names import NameFiles, files_of, place_of
-from leafward.stores.files.state_tree import StateTree, version_text
+from leafward.stores.files.state_tree import StateTree, digest_of, version_text
+from leafward.stores.files.unfinished import mark_text
 from leafward.stores.leases import Slot
 from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_items, holds_list, holds_value
 
 
 class StateFiles:
-    """The states below one root, in one layout; each call is one step, and whoever makes it holds a lock.
+    """The states in one tree, in one layout; each call is one step.
 
-    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5.
+    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5. Whoever
+    reads what another process is writing gets `BeingWritten`, and reads again.
     """
 
-    def __init__(self, folder: Folder, root: Parts, layout: Layout, *, legacy: bool = False) -> None:
-        self._tree = StateTree(folder, root)
+    def __init__(self, tree: StateTree, layout: Layout, *, legacy: bool = False) -> None:
+        self._tree = tree
         self._layout: Layout = layout
         self._legacy = legacy
-        self.shown = folder.shown(root)
+        self.memory = tree.memory
+        self.shown = tree.folder.shown(tree.root)
 
     def clear(self) -> None:
         """Finish or remove what killed processes left unfinished."""
@@ -61,10 +64,12 @@ class StateFiles:
     def get(self, slot: Slot, name: str) -> Stored | None:
         for index, place in enumerate(self._places(slot)):
             files = files_of(place, name)
-            data = self._tree.read(files.value)
-            if data is not None:
+            found = self._tree.content(files.value)
+            if found is not None:
                 # What 1.x left has no version that a save would go on from.
-                return Stored(data, 0 if index else self._tree.note_version(files, data))
+                return Stored(
+                    found.data, self._no_version(files, found) if index else self._tree.note_version(files, found)
+                )
             if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
                 raise holds_list(slot, name)
             other = self._older_value(slot, place, name)
@@ -76,15 +81,30 @@ class StateFiles:
     def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         for place in self._places(slot):
             files = files_of(place, name)
-            data = self._tree.read(files.items)
-            if data is not None:
-                return lists.read_lines(data, self._tree.mark(files)).items
+            found = self._tree.content(files.items)
+            if found is not None:
+                mark = self._tree.content(files.mark)
+                self.memory.unfinished.check_list(files.items, found, mark, self._tree.folder.shown(files.items))
+                return lists.read_lines(found.data, mark_text(mark)).items
             if self._tree.has(files.value) or self._older_value(slot, place, name) is not None:
                 raise holds_value(slot, name)
-            found = self._older_list(slot, place, name)
-            if found is not None:
-                return found[1]
+            other = self._older_list(slot, place, name)
+            if other is not None:
+                return other[1]
+            self._check_missing(files.items, files.mark)
         return []
+
+    def _no_version(self, files: NameFiles, value: Content) -> int:
+        self.memory.unfinished.check_value(files.value, value)
+        return 0
+
+    def _check_missing(self, items: Parts, mark: Parts) -> None:
+        """Raise if a list is missing only while it is being written."""
+        found = self._tree.content(mark)
+        if found is not None:
+            place = self._tree.folder.stamp(mark[:-1])
+            touched = found.stamp.changed if place is None else place.changed
+            self.memory.unfinished.check_missing(items, found, touched, self._tree.folder.shown(items))
 
     def _older_value(self, slot: Slot, place: Parts, name: str) -> Parts | None:
         return older.value_file(self._tree, place, name) if self._knows_older_names(slot) else None
@@ -93,14 +113,23 @@ class StateFiles:
         return older.list_file(self._tree, slot, place, name) if self._knows_older_names(slot) else None
 
     def exists(self, slot: Slot) -> bool:
-        places = self._places(slot)
-        return any(names.is_state(file) for place in places for file in self._tree.folder.files(place))
+        for place in self._places(slot):
+            files = self._tree.files(place)
+            if any(map(names.is_state, files)):
+                return True
+            self._check_all_there(place, files)
+        return False
+
+    def _check_all_there(self, place: Parts, files: Sequence[str]) -> None:
+        for items, mark in names.lists_missing(files):
+            self._check_missing((*place, items), (*place, mark))
 
     def names(self, slot: Slot) -> dict[str, bool]:
         home = self._home(slot)
-        files = [file for file in self._tree.folder.files(home) if names.is_state(file)]
+        files = self._tree.files(home)
+        self._check_all_there(home, files)
         found: dict[str, bool] = {}
-        for file in sorted(files):
+        for file in sorted(filter(names.is_state, files)):
             name = names.name_in(file, lambda other: self._tree.read((*home, other)))
             if name is not None:
                 found[name] = file.endswith(names.ITEMS)
@@ -151,7 +180,7 @@ class StateFiles:
             raise StaleState(*slot, name, expected)
         data = pretty(text).encode()
         # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
-        written = {files.value: data, files.version: version_text(version + 1, data)}
+        written = {files.value: data, files.version: version_text(version + 1, digest_of(data))}
         others = [parts for parts in (files.mark, files.items) if self._tree.has(parts)]
         self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
         return version + 1
@@ -180,14 +209,24 @@ class StateFiles:
         return True
 
     def drop(self, slot: Slot, name: str | None) -> None:
+        gone, leaving = self._dropped(slot, name)
+        self._tree.remove(gone, leaving=leaving)
+
+    def has_to_drop(self, slot: Slot, name: str | None) -> bool:
+        """Tell whether `drop` would change anything."""
+        gone, leaving = self._dropped(slot, name)
+        folder = self._tree.folder
+        return bool(gone) or any(folder.has_directory(place) and not folder.names(place) for place in leaving)
+
+    def _dropped(self, slot: Slot, name: str | None) -> tuple[list[Parts], list[Parts]]:
+        """Return the files that go with a state or a slot, and the directories that go if they are empty then."""
         places = self._places(slot, migrate=name is not None)
         gone = [parts for place in places for parts in self._to_be_dropped(slot, place, name)]
         file = older.session_file(self._tree, slot) if self._legacy else None
         if file is not None and name is None:
             gone.append(file)
         # Without its directory, a session that has such a file would be made from it again.
-        leaving = places if file is None or name is None else []
-        self._tree.remove(gone, leaving=leaving)
+        return gone, places if file is None or name is None else []
 
     def forget(self, slot: Slot) -> bool:
         there = self.exists(slot)
@@ -196,7 +235,7 @@ class StateFiles:
         return there
 
     def _to_be_dropped(self, slot: Slot, place: Parts, name: str | None) -> list[Parts]:
-        ours = {(*place, file) for file in self._tree.folder.files(place) if names.is_of_a_slot(file)}
+        ours = {(*place, file) for file in self._tree.files(place) if names.is_of_a_slot(file)}
         if name is None:
             return sorted(ours)
         of_name: set[Parts] = {*files_of(place, name)}

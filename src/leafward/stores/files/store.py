@@ -18,7 +18,8 @@ from leafward.stores.files.folder import Folder
 from leafward.stores.files.opening import DirectoryLock, clear_unfinished, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.serving import Serving
-from leafward.stores.files.state_table import FileStates
+from leafward.stores.files.state_table import FileStates, Locked
+from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.guard import Guard
@@ -42,7 +43,7 @@ class FileStore(SqlStore):
         self._guard = guard
         self._durability = durability
         self._runner = Serving(self._folder, guard, lock, database, connection)
-        states = FileStates(self._runner, _state_files(self._folder))
+        states = FileStates(Locked(self._runner, _state_files(self._folder)))
         super().__init__(self._runner, states, max_message_bytes)
         self._closing: Future[None] | None = None
         forking.remember(self)
@@ -168,7 +169,7 @@ def _prepare(path: str, durability: str) -> _Opened:
 
 def _state_files(folder: Folder) -> StateFiles:
     """Return the typed state in the directory of a store."""
-    return StateFiles(folder, (names.STATES,), "2.x")
+    return StateFiles(StateTree(folder, (names.STATES,)), "2.x")
 
 
 def _abandon(opening: asyncio.Future[_Opened]) -> None:
