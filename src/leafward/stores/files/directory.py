@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
-from leafward.stores.files.folder import Folder, UntouchedFolder
+from leafward.stores.files.folder import Folder, FolderAtOnce
 from leafward.stores.files.read_tree import ReadTree
 from leafward.stores.files.state_table import Locked
 from leafward.stores.files.state_tree import Memory, StateTree
@@ -82,8 +83,8 @@ class StateDirectory(LeaseTable):
     def _look(self, step: Callable[[StateFiles], T]) -> T:
         if _can_write(os.path.join(self._path, LEASES)) and _can_write(self._path):
             raise _HasLock
-        with named(self._path):
-            tree = ReadTree(UntouchedFolder(self._path), (), self.memory)
+        with named(self._path), closing(FolderAtOnce(self._path)) as folder:
+            tree = ReadTree(folder, (), self.memory)
             try:
                 return step(StateFiles(tree, self._layout, legacy=self._legacy))
             finally:

@@ -20,6 +20,9 @@ _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
+_MOST_OPEN = 16
+"""Directories that stay open at one time."""
+
 
 class Stamp(NamedTuple):
     """What tells, without reading it, whether a file is the one that was last seen."""
@@ -315,6 +318,33 @@ class UntouchedFolder(Folder):
             return None
         except NotADirectoryError as error:
             raise _is_a_file(self.path) from error
+
+
+class FolderAtOnce(UntouchedFolder):
+    """The same for a few looks, one after the other: directories stay open until it is closed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._opened: dict[Parts, int | None] = {}
+
+    @contextmanager
+    def _directory(self, parts: Parts, *, make: bool = False) -> Generator[int | None]:
+        if len(self._opened) > _MOST_OPEN:
+            self.close()
+        yield self._found(parts)
+
+    def _found(self, parts: Parts) -> int | None:
+        if parts not in self._opened:
+            above = self._found(parts[:-1]) if parts else None
+            below = None if above is None else self._below(above, parts, parts[-1], make=False)
+            self._opened[parts] = below if parts else self._open_top()
+        return self._opened[parts]
+
+    def close(self) -> None:
+        for number in self._opened.values():
+            if number is not None:
+                os.close(number)
+        self._opened.clear()
 
 
 def _open_root(path: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -25,7 +26,8 @@ PATIENCE = 2.0
 _PAUSE = 0.01
 _TICK = 0.01
 """Seconds within which two changes may have the same time."""
-_OURS = "py:"
+_HASH = re.compile(r"[0-9a-f]{1,8}")
+"""A mark of Java's, unless the list is empty."""
 
 
 class BeingWritten(Exception):
@@ -65,21 +67,19 @@ class Unfinished:
         return self._given_up.get(parts) == seen
 
     def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
-        """Raise `BeingWritten` while the lines of a list are being written; if they were left so, say it once."""
-        text, touched = mark_text(mark), items.stamp.changed
-        if text.startswith(_OURS) or (items.data.endswith(b"\n") if mark is None else text == EMPTY and not items.data):
-            return
+        """Raise `BeingWritten` while Java writes the lines of a list; if they were left unfinished, say so once."""
+        touched = items.stamp.changed
         ahead = touched - (0 if mark is None else mark.stamp.changed)
-        if ahead < 0 or (ahead == 0 and not _is_recent(touched, _TICK)):
+        if not _is_unfinished(items, mark_text(mark) if mark is not None else None, ahead):
             return
         self._check(parts, (items.stamp, ahead), touched)
         # In a copy, the times are those of copying.
         if mark is not None and ahead > PATIENCE * 1e9:
             self._report(parts, "%s is newer than its .hash: a writer was stopped, or the file was edited", shown)
 
-    def check_missing(self, parts: Parts, mark: Content | None, touched: int, shown: str) -> None:
+    def check_missing(self, parts: Parts, mark: Content, touched: int, shown: str) -> None:
         """Do the same where there are no lines, in a directory that was last touched at some time."""
-        if mark is not None and not mark_text(mark).startswith(_OURS):
+        if _HASH.fullmatch(mark_text(mark)):
             self._check(parts, mark.stamp, touched)
             self._report(parts, "%s is missing beside its .hash: a writer was stopped, and the list is lost", shown)
 
@@ -99,6 +99,17 @@ class Unfinished:
         if parts not in self._reported:
             self._reported.add(parts)
             _log.warning(message, shown)
+
+
+def _is_unfinished(items: Content, mark: str | None, ahead: int) -> bool:
+    """Tell whether lines, that were written so many nanoseconds after their mark, may be some of those to come."""
+    if mark is None:
+        return not items.data.endswith(b"\n")
+    if mark == EMPTY:
+        return bool(items.data) and ahead > 0
+    # We write a mark of ours before the lines.
+    is_theirs = _HASH.fullmatch(mark) is not None
+    return is_theirs and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
 
 
 def mark_text(mark: Content | None) -> str:
