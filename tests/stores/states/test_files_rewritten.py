@@ -198,6 +198,23 @@ class TestWhatWasLeft:
         [warning] = caplog.records
         assert "list.jsonl is missing beside its .hash" in warning.getMessage()
 
+    async def test_a_list_that_another_program_keeps_changing_is_read(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(unfinished, "_LONGEST", 0.5)
+
+        async def add_lines() -> None:
+            while True:
+                with (place / "list.jsonl").open("a") as file:
+                    file.write("{}\n")
+                await asyncio.sleep(0.02)
+
+        async with JsonSession(place.parent) as states:
+            adding = asyncio.ensure_future(add_lines())
+            await asyncio.sleep(0.05)
+            assert len(await asyncio.wait_for(states.get_list("s", "list"), 5)) > 300
+            adding.cancel()
+
     async def test_a_copy_is_read_without_a_warning(self, place: Path, caplog: pytest.LogCaptureFixture) -> None:
         for name in ("list.hash", "list.jsonl"):
             (place / name).write_bytes((place / name).read_bytes())

@@ -37,7 +37,7 @@ class SeenVersions:
         return version
 
     def evict(self, *values: Parts) -> None:
-        """Do without some: their files hold the versions now, or they are gone."""
+        """Remove values whose versions are in files now, or that were deleted."""
         with self._lock:
             for parts in values if self._seen else ():
                 self._seen.pop(parts, None)

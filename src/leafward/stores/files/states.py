@@ -9,7 +9,7 @@ from leafward.core.pretty import pretty
 from leafward.stores.files import older_states as older
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files import state_names as names
-from leafward.stores.files.folder import Content, Parts
+from leafward.stores.files.folder import Parts
 from leafward.stores.files.state_names import NameFiles, files_of, place_of
 from leafward.stores.files.state_tree import StateTree, digest_of, version_text
 from leafward.stores.files.unfinished import mark_text
@@ -20,8 +20,8 @@ from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_it
 class StateFiles:
     """The states in one tree, in one layout; each call is one step.
 
-    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5. Whoever
-    reads what another process is writing gets `BeingWritten`, and reads again.
+    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5. Reading
+    what another process is writing raises `BeingWritten`: read it again.
     """
 
     def __init__(self, tree: StateTree, layout: Layout, *, legacy: bool = False) -> None:
@@ -65,11 +65,12 @@ class StateFiles:
         for index, place in enumerate(self._places(slot)):
             files = files_of(place, name)
             found = self._tree.content(files.value)
+            if found is not None and index == 0:
+                return Stored(found.data, self._tree.note_version(files, found))
             if found is not None:
                 # What 1.x left has no version that a save would go on from.
-                return Stored(
-                    found.data, self._no_version(files, found) if index else self._tree.note_version(files, found)
-                )
+                self.memory.unfinished.check_value(files.value, found)
+                return Stored(found.data, 0)
             if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
                 raise holds_list(slot, name)
             other = self._older_value(slot, place, name)
@@ -93,10 +94,6 @@ class StateFiles:
                 return other[1]
             self._check_missing(files.items, files.mark)
         return []
-
-    def _no_version(self, files: NameFiles, value: Content) -> int:
-        self.memory.unfinished.check_value(files.value, value)
-        return 0
 
     def _check_missing(self, items: Parts, mark: Parts) -> None:
         """Raise if a list is missing only while it is being written."""

@@ -22,12 +22,23 @@ T = TypeVar("T")
 _log = logging.getLogger("leafward.stores.files")
 
 PATIENCE = 2.0
-"""Seconds without a change after which a file is no longer taken to be in the middle of being written."""
+"""Seconds without a change after which no process is taken to be writing a file."""
+_LONGEST = 20.0
+"""Seconds after which a file that changes all the time is read as it is."""
 _PAUSE = 0.01
 _TICK = 0.01
 """Seconds within which two changes may have the same time."""
 _HASH = re.compile(r"[0-9a-f]{1,8}")
 """A mark of Java's, unless the list is empty."""
+_ALWAYS_CHANGING = object()
+_HALF = (
+    "%s is newer than its .hash: AgentScope was stopped while it wrote the list, or the file was edited. "
+    "Its complete lines are read; save the list again to end this warning."
+)
+_MISSING = (
+    "%s is missing beside its .hash: AgentScope was stopped while it wrote the list. "
+    "It is read as an empty list; save the list again to end this warning."
+)
 
 
 class BeingWritten(Exception):
@@ -41,7 +52,7 @@ class BeingWritten(Exception):
 
 
 class Unfinished:
-    """Tells whether files are being written, and remembers which ones were waited for in vain."""
+    """Tells whether files are being written, and remembers those whose writers never finish."""
 
     def __init__(self) -> None:
         self._given_up: dict[Parts, object] = {}
@@ -50,38 +61,39 @@ class Unfinished:
     async def wait(self, read: Callable[[], Awaitable[T]]) -> T:
         """Return what `read` returns, repeated while it raises `BeingWritten` and something still changes."""
         seen: object = None
-        since = 0.0
+        began = since = 0.0
         while True:
             try:
                 return await read()
             except BeingWritten as found:
                 now = time.monotonic()
+                began = began or now
                 if found.seen != seen:
                     seen, since = found.seen, now
-                elif now - since > PATIENCE:
-                    self._given_up[found.parts] = seen
+                if now - since > PATIENCE or now - began > _LONGEST:
+                    self._given_up[found.parts] = seen if now - since > PATIENCE else _ALWAYS_CHANGING
             await asyncio.sleep(_PAUSE)
 
     def is_given_up(self, parts: Parts, seen: object) -> bool:
-        """Tell whether a file has looked so for so long that its writer must have been killed."""
-        return self._given_up.get(parts) == seen
+        """Tell whether waiting for a file that looks so is of no use."""
+        return self._given_up.get(parts) in (seen, _ALWAYS_CHANGING)
 
     def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
-        """Raise `BeingWritten` while Java writes the lines of a list; if they were left unfinished, say so once."""
+        """Raise `BeingWritten` while Java writes the lines of a list; if it never wrote them all, log that once."""
         touched = items.stamp.changed
         ahead = touched - (0 if mark is None else mark.stamp.changed)
-        if not _is_unfinished(items, mark_text(mark) if mark is not None else None, ahead):
+        if not _is_unfinished(items, mark, ahead):
             return
         self._check(parts, (items.stamp, ahead), touched)
         # In a copy, the times are those of copying.
         if mark is not None and ahead > PATIENCE * 1e9:
-            self._report(parts, "%s is newer than its .hash: a writer was stopped, or the file was edited", shown)
+            self._report(parts, _HALF, shown)
 
     def check_missing(self, parts: Parts, mark: Content, touched: int, shown: str) -> None:
-        """Do the same where there are no lines, in a directory that was last touched at some time."""
+        """Do the same for lines that are missing from a directory, which was last changed at `touched`."""
         if _HASH.fullmatch(mark_text(mark)):
             self._check(parts, mark.stamp, touched)
-            self._report(parts, "%s is missing beside its .hash: a writer was stopped, and the list is lost", shown)
+            self._report(parts, _MISSING, shown)
 
     def check_value(self, parts: Parts, value: Content) -> None:
         """Raise `BeingWritten` while a value is being written."""
@@ -101,14 +113,15 @@ class Unfinished:
             _log.warning(message, shown)
 
 
-def _is_unfinished(items: Content, mark: str | None, ahead: int) -> bool:
-    """Tell whether lines, that were written so many nanoseconds after their mark, may be some of those to come."""
+def _is_unfinished(items: Content, mark: Content | None, ahead: int) -> bool:
+    """Tell whether lines, written so many nanoseconds after their mark, may be followed by more."""
     if mark is None:
         return not items.data.endswith(b"\n")
-    if mark == EMPTY:
+    text = mark_text(mark)
+    if text == EMPTY:
         return bool(items.data) and ahead > 0
-    # We write a mark of ours before the lines.
-    is_theirs = _HASH.fullmatch(mark) is not None
+    # A mark of ours is written before its lines.
+    is_theirs = _HASH.fullmatch(text) is not None
     return is_theirs and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
 
 
