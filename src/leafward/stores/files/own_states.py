@@ -42,8 +42,9 @@ class JsonFileAgentStateStore(Standalone):
 class JsonSession(JsonFileAgentStateStore):
     """The same in AgentScope's layout 1.x.
 
-    A session that has no directory yet, but a file `<id>.json` of AgentScope before 1.0.5, is made from it when it is
-    first used; the file is kept until the session is deleted. With `legacy="ignore"` nobody looks for such files.
+    A session that has no directory yet, but a file `<id>.json` of AgentScope before 1.0.5, is read from it; its
+    directory is made at the latest by its first save. The file is kept until the session is deleted. With
+    `legacy="ignore"` such files are not looked for.
     """
 
     def __init__(self, path: Path = "~/.agentscope/sessions", legacy: str = "migrate") -> None:
