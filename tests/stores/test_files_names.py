@@ -205,7 +205,7 @@ class TestAccess:
 
     async def test_a_root_of_somebody_else_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-        with pytest.raises(ConfigurationError, match="belongs to somebody else"):
+        with pytest.raises(ConfigurationError, match="belongs to another user"):
             await open_store(f"file:///{tmp_path}")
 
     @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])

@@ -18,6 +18,7 @@ from leafward import SessionKey
 from leafward.core.ids import refusal
 from leafward.stores import JsonFileAgentStateStore, JsonSession
 from leafward.stores.files.names import SAFE, decoded
+from leafward.stores.files.state_tree import digest_of, version_text
 
 LOOK_ALIKES = ["acme", "anon", "User", "QA", "1440", "164", "bd2f", "dynamic"]
 """Ids that are valid base64url of UTF-8."""
@@ -166,10 +167,8 @@ class TestTwins:
 
 def make_old(root: Path, above: str, name: str, n: int) -> None:
     """Write a session as leafward did when it took such names for encodings."""
-    from leafward.stores.files.state_tree import version_text
-
     path = write(root / above / name / "notes.json", {"n": n})
-    (path.parent / "notes.ver").write_bytes(version_text(1, path.read_bytes()))
+    (path.parent / "notes.ver").write_bytes(version_text(1, digest_of(path.read_bytes())))
 
 
 class TestWhatAnOlderLeafwardWrote:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from leafward.core.errors import ConfigurationError, StoreError
@@ -16,8 +16,12 @@ Parts = tuple[str, ...]
 """The names from the root down to a file or directory."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+_MOST_OPEN = 16
+"""Directories that stay open at one time."""
 
 
 class Stamp(NamedTuple):
@@ -33,13 +37,41 @@ class Stamp(NamedTuple):
         return cls(found.st_size, found.st_ino & (2**63 - 1), found.st_mtime_ns)
 
 
-class Folder:
-    """Opens, makes, lists and removes files below one root; makes names durable unless `synced` is off."""
+class Content(NamedTuple):
+    """The bytes of a file, and its stamp from before they were read."""
 
-    def __init__(self, path: str, *, synced: bool) -> None:
+    data: bytes
+    stamp: Stamp
+
+
+class _Rights(NamedTuple):
+    """What new files and directories get."""
+
+    mode: int
+    owner: tuple[int, int] | None
+    """The user and group that they are given to, if not ours."""
+
+
+_OURS_ALONE = _Rights(0o700, None)
+
+
+class Folder:
+    """Opens, makes, lists and removes files below one root; makes names durable unless `synced` is off.
+
+    The root is made when it is missing. Unless it is `shared`, no other user may own it or write in it.
+    """
+
+    def __init__(self, path: str, *, synced: bool, shared: bool = False) -> None:
         self.path = path
         self._synced = synced
         self._root = _open_root(path)
+        found = os.fstat(self._root)
+        self.others = _others(found)
+        """Why other users can change what is here, if they can."""
+        self._rights = _OURS_ALONE if self.others is None else _rights_in(found)
+        if self.others is not None and not shared:
+            self.close()
+            raise ConfigurationError(f"the directory {path} {self.others}: use one of your own with mode 0700")
 
     def close(self) -> None:
         if self._root >= 0:
@@ -83,26 +115,43 @@ class Folder:
         with self._directory(parts[:-1], make=make) as directory:
             if directory is None:
                 return None
-            try:
-                number = os.open(parts[-1], _FILE, dir_fd=directory)
-            except FileNotFoundError:
+            found = self._open(parts, directory, os.O_RDWR)
+            if found is None:
                 return self._create(parts[-1], directory) if make else None
-            except OSError as error:
-                raise self._refused(parts, error) from error
-            if not stat.S_ISREG(os.fstat(number).st_mode):
-                os.close(number)
-                raise self._refused(parts, None)
-            return number
+            return found[0]
+
+    def content(self, parts: Parts) -> Content | None:
+        """Return what a file holds, for which it need not be writable; `None` when there is none.
+
+        Raises:
+            StoreError: a link, or something that is no file, stands in its place.
+        """
+        with self._directory(parts[:-1]) as directory:
+            found = None if directory is None else self._open(parts, directory, os.O_RDONLY)
+        if found is None:
+            return None
+        try:
+            return Content(read_from(found[0], 0), Stamp.of(found[1]))
+        finally:
+            os.close(found[0])
+
+    def _open(self, parts: Parts, directory: int, access: int) -> tuple[int, os.stat_result] | None:
+        try:
+            number = os.open(parts[-1], access | _FILE, dir_fd=directory)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refused(parts, error) from error
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(number)
+            raise self._refused(parts, None)
+        return number, found
 
     def read(self, parts: Parts) -> bytes:
         """Return the bytes of a file; none when there is none."""
-        number = self.open(parts)
-        if number is None:
-            return b""
-        try:
-            return read_from(number, 0)
-        finally:
-            os.close(number)
+        found = self.content(parts)
+        return b"" if found is None else found.data
 
     def create(self, parts: Parts) -> int:
         """Return a descriptor of a new file."""
@@ -111,9 +160,16 @@ class Folder:
             return self._create(parts[-1], directory)
 
     def _create(self, name: str, directory: int) -> int:
-        number = os.open(name, _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
-        os.fchmod(number, 0o600)
+        number = os.open(name, os.O_RDWR | _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
+        self._hand_over(number, self._rights.mode & 0o666)
         return number
+
+    def _hand_over(self, number: int, mode: int) -> None:
+        # In this order: a new owner takes the bit away by which a directory gives its group to what is in it.
+        if self._rights.owner is not None:
+            with suppress(PermissionError):
+                os.fchown(number, *self._rights.owner)
+        os.fchmod(number, mode)
 
     def names(self, parts: Parts) -> list[str]:
         """Return what a directory holds; nothing when there is none."""
@@ -206,18 +262,22 @@ class Folder:
 
     @contextmanager
     def _directory(self, parts: Parts, *, make: bool = False) -> Generator[int | None]:
-        number: int | None = os.dup(self._root)
+        number = self._open_top()
         try:
             for depth, name in enumerate(parts, start=1):
+                if number is None:
+                    break
                 below = self._below(number, parts[:depth], name, make=make)
                 os.close(number)
                 number = below
-                if number is None:
-                    break
             yield number
         finally:
             if number is not None:
                 os.close(number)
+
+    def _open_top(self) -> int | None:
+        """Return a descriptor of the root, which is the caller's to close."""
+        return os.dup(self._root)
 
     def _below(self, above: int, parts: Parts, name: str, *, make: bool) -> int | None:
         try:
@@ -233,7 +293,7 @@ class Folder:
             # Another process was first.
             return os.open(name, _DIRECTORY, dir_fd=above)
         number = os.open(name, _DIRECTORY, dir_fd=above)
-        os.fchmod(number, 0o700)
+        self._hand_over(number, self._rights.mode)
         self._sync_directory(above)
         return number
 
@@ -266,16 +326,73 @@ def read_from(number: int, place: int) -> bytes:
     return b"".join(found)
 
 
+class UntouchedFolder(Folder):
+    """A directory that is only read: it may be any user's, read-only, or not there yet.
+
+    Its root is opened for each look and nothing stays open, so it may appear or be replaced at any time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._synced = False
+        self._root = -1
+
+    def _open_top(self) -> int | None:
+        try:
+            return os.open(self.path, _ROOT)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError as error:
+            raise _is_a_file(self.path) from error
+
+
+class FolderAtOnce(UntouchedFolder):
+    """The same for a few looks, one after the other: directories stay open until it is closed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._opened: dict[Parts, int | None] = {}
+
+    @contextmanager
+    def _directory(self, parts: Parts, *, make: bool = False) -> Generator[int | None]:
+        if len(self._opened) > _MOST_OPEN:
+            self.close()
+        yield self._found(parts)
+
+    def _found(self, parts: Parts) -> int | None:
+        if parts not in self._opened:
+            above = self._found(parts[:-1]) if parts else None
+            below = None if above is None else self._below(above, parts, parts[-1], make=False)
+            self._opened[parts] = below if parts else self._open_top()
+        return self._opened[parts]
+
+    def close(self) -> None:
+        for number in self._opened.values():
+            if number is not None:
+                os.close(number)
+        self._opened.clear()
+
+
 def _open_root(path: str) -> int:
-    """Open the root of a store, made when it is missing; nobody else may be able to write in it."""
+    """Open the root of a store, made when it is missing."""
     _make(path)
-    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    found = os.fstat(number)
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        os.close(number)
-        who = "belongs to somebody else" if found.st_uid != os.geteuid() else "can be written to by others"
-        raise ConfigurationError(f"the directory {path} {who}: use one of your own with mode 0700")
-    return number
+    return os.open(path, _ROOT)
+
+
+def _others(root: os.stat_result) -> str | None:
+    if root.st_uid != os.geteuid():
+        return "belongs to another user"
+    return "can be written to by others" if root.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
+
+
+def _rights_in(root: os.stat_result) -> _Rights:
+    """Return the rights of a directory that is shared: whoever may use it may use what is made in it."""
+    owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else None
+    return _Rights(root.st_mode & (stat.S_ISGID | 0o777), owner)
+
+
+def _is_a_file(path: str) -> ConfigurationError:
+    return ConfigurationError(f"{path} is a file: name a directory")
 
 
 def _make(path: str) -> None:
@@ -287,7 +404,7 @@ def _make(path: str) -> None:
         os.mkdir(path, 0o700)
     except FileExistsError as error:
         if not os.path.isdir(path):
-            raise ConfigurationError(f"{path} is a file: name a directory") from error
+            raise _is_a_file(path) from error
         return
     os.chmod(path, 0o700)
     number = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

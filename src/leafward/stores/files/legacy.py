@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import stat
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TypeVar
@@ -13,12 +12,13 @@ from typing import TypeVar
 from leafward.core.errors import ConfigurationError, StateDecodeError, StoreError
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
-from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.folder import Parts, UntouchedFolder
 from leafward.stores.files.names import decoded
 from leafward.stores.files.older_states import session_file
-from leafward.stores.files.state_names import NameFiles, files_of
+from leafward.stores.files.read_tree import ReadTree
+from leafward.stores.files.state_names import files_of
 from leafward.stores.files.state_places import StatePlaces
-from leafward.stores.files.state_tree import StateTree
+from leafward.stores.files.state_tree import Memory
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.leases import Slot
@@ -28,8 +28,6 @@ from leafward.stores.states.table import Layout
 T = TypeVar("T")
 
 _ID_OF_SOMEBODY = re.compile(r"[A-Za-z0-9 :/@._\u4e00-\u9fff-]+")
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 async def open_older_files(path: str, names: Reading = "guess") -> OlderFiles:
@@ -52,16 +50,15 @@ class OlderFiles:
             what = "is a file" if os.path.exists(path) else "does not exist"
             raise ConfigurationError(f"{path} {what}: name the directory in which AgentScope keeps its sessions")
         with named(path):
-            self._folder = _Unchanged(path)
+            self._folder = UntouchedFolder(path)
+            self._memory = Memory()
             if self._folder.stamp((PLAN,)) is not None:
-                self._folder.close()
                 raise ConfigurationError(
                     f"a process was killed while it wrote to {path}: open it once, with JsonSession, and try again"
                 )
-        self._places = StatePlaces(StateTree(self._folder, ()), "1.x")
         self._names: Reading = names
-        self._left_out: list[Remark] = []
-        self._unclear: list[Remark] = []
+        self._left_out: dict[str, str] = {}
+        self._unclear: dict[str, str] = {}
 
     async def count(self) -> int:
         return len(await self._do(self._directories)) + len(await self._do(self._documents))
@@ -78,22 +75,28 @@ class OlderFiles:
         return await self._do(partial(self._read, place.at))
 
     async def held(self, slot: Slot, layout: Layout) -> Texts:
-        return await self._do(lambda: _Files(self._folder, layout).texts(slot))
+        return await self._do(lambda: _Files(self._tree(), layout).texts(slot))
 
     async def document(self, session_id: str) -> Text | None:
         return await self._do(partial(self._document, session_id))
 
     async def left_out(self) -> list[Remark]:
-        return self._left_out
+        return [Remark(*item) for item in self._left_out.items()]
 
     async def unclear(self) -> list[Remark]:
-        return self._unclear
+        return [Remark(*item) for item in self._unclear.items()]
 
     async def close(self) -> None:
-        self._folder.close()
+        """Do nothing: no file stays open."""
 
     async def _do(self, step: Callable[[], T]) -> T:
-        return await asyncio.to_thread(step)
+        return await self._memory.unfinished.wait(lambda: asyncio.to_thread(step))
+
+    def _tree(self) -> ReadTree:
+        return ReadTree(self._folder, (), self._memory)
+
+    def _places(self) -> StatePlaces:
+        return StatePlaces(self._tree(), "1.x")
 
     def _directories(self) -> list[str]:
         with named(self._folder.path):
@@ -116,28 +119,28 @@ class OlderFiles:
                 slot = self._slot_in(directory)
                 if slot is None:
                     raise StateDecodeError(None, None, None, "no session has a directory of this name")
-                first = self._places.find(slot)[0]
+                first = self._places().find(slot)[0]
                 if first != (directory,):
                     text = f"session {slot.session_id!r} is also in {self._folder.shown(first)}, and that one is moved"
-                    self._left_out.append(Remark(self._folder.shown((directory,)), text))
+                    self._left_out[self._folder.shown((directory,))] = text
                     return slot, {}
-                return slot, _Files(self._folder, "1.x").texts(slot)
+                return slot, _Files(self._tree(), "1.x").texts(slot)
         except StoreError as error:
             user_id, session_id = slot or (None, None)
             raise StateDecodeError(user_id, session_id, None, str(error)) from error
 
     def _slot_in(self, directory: str) -> Slot | None:
         other = decoded(directory)
-        if other is None or not self._places.is_unclear((directory,)):
-            return self._places.slot_in((directory,))
+        if other is None or not self._places().is_unclear((directory,)):
+            return self._places().slot_in((directory,))
         is_encoded = self._names == "encoded" or (self._names == "guess" and _reads_like_an_id(directory, other))
         taken, not_taken = (other, directory) if is_encoded else (directory, other)
         text = f"taken for session {taken!r}; AgentScope would give {not_taken!r} the same name"
-        self._unclear.append(Remark(self._folder.shown((directory,)), text))
+        self._unclear[self._folder.shown((directory,))] = text
         return Slot(None, taken)
 
     def _document(self, session_id: str) -> Text | None:
-        tree = StateTree(self._folder, ())
+        tree = self._tree()
         try:
             with named(self._folder.path):
                 file = session_file(tree, Slot(None, session_id))
@@ -154,45 +157,8 @@ def _reads_like_an_id(name: str, other: str) -> bool:
     return len(name) >= 8 and _ID_OF_SOMEBODY.fullmatch(other) is not None
 
 
-class _Unchanged(Folder):
-    """A directory that others may own, and write to."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._synced = False
-        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def open(self, parts: Parts, *, make: bool = False) -> int | None:
-        with self._directory(parts[:-1]) as directory:
-            if directory is None:
-                return None
-            try:
-                number = os.open(parts[-1], _READ, dir_fd=directory)
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise self._refused(parts, error) from error
-            if not stat.S_ISREG(os.fstat(number).st_mode):
-                os.close(number)
-                raise self._refused(parts, None)
-            return number
-
-
-class _Tree(StateTree):
-    """Files whose versions are told and not noted."""
-
-    def finish(self) -> None:
-        """Do nothing: there was nothing unfinished when the directory was opened."""
-
-    def note_version(self, files: NameFiles, data: bytes) -> int:
-        return self.version(files, data)
-
-
 class _Files(StateFiles):
     """The states in one layout, to be read."""
-
-    def __init__(self, folder: Folder, layout: Layout) -> None:
-        super().__init__(_Tree(folder, ()), layout)
 
     def texts(self, slot: Slot) -> Texts:
         """Return all that a slot holds where it is written to."""

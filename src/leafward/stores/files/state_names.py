@@ -8,7 +8,7 @@ Which of the names a session has is told by what is there: `state_places`.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -169,6 +169,12 @@ def _decoded_name(stem: str) -> str:
 def is_state(file: str) -> bool:
     """Tell whether a file holds a value or a list."""
     return file.endswith((VALUE, ITEMS))
+
+
+def lists_missing(files: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the lists, as files of items and marks, of which a directory has only the marks."""
+    stems = [file.removesuffix(MARK) for file in files if file.endswith(MARK)]
+    return [(stem + ITEMS, stem + MARK) for stem in stems if stem + ITEMS not in files]
 
 
 def is_of_a_slot(file: str) -> bool:

@@ -44,8 +44,6 @@ class StatePlaces:
     def __init__(self, tree: StateTree, layout: Layout) -> None:
         self._tree = tree
         self._layout: Layout = layout
-        self._told: set[Parts] = set()
-        """Directories of which it was said that they are a second one of their session."""
 
     # Looking.
 
@@ -63,8 +61,8 @@ class StatePlaces:
 
     def _warn_of(self, slot: Slot, found: list[Parts]) -> None:
         for place in found[1:]:
-            if place not in self._told:
-                self._told.add(place)
+            if place not in self._tree.memory.doubled:
+                self._tree.memory.doubled.add(place)
                 _log.warning(
                     "session %r is in %s; %s, which leafward wrote before, is not read: compare them and remove one",
                     slot.session_id,
@@ -74,7 +72,7 @@ class StatePlaces:
 
     def _may_be(self, place: Parts, slot: Slot) -> bool:
         """Tell whether nothing says that a directory is somebody else's."""
-        noted = self._noted(place, self._tree.folder.files(place))
+        noted = self._noted(place, self._tree.files(place))
         return noted.user_id in (None, slot.user_id) and noted.session_id in (None, slot.session_id)
 
     def sessions(self, user_id: str | None) -> Iterator[tuple[str, list[str]]]:
@@ -105,12 +103,12 @@ class StatePlaces:
             _, user, session = name.split(ESCAPE)
             slot = Slot(id_before(user), id_before(session))
         else:
-            slot = self._slot_in(place, None, self._tree.folder.files(place))
+            slot = self._slot_in(place, None, self._tree.files(place))
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
     def is_unclear(self, place: Parts) -> bool:
         """Tell whether nothing says if the name of a directory is an id or an encoding."""
-        return may_be_encoded(place[-1]) and self._noted(place, self._tree.folder.files(place)).session_id is None
+        return may_be_encoded(place[-1]) and self._noted(place, self._tree.files(place)).session_id is None
 
     def _slot_in(self, place: Parts, user_id: str | None, files: list[str]) -> Slot | None:
         name = place[-1]
@@ -161,7 +159,7 @@ class StatePlaces:
     def _in_agent_state(self, place: Parts, files: list[str]) -> _Noted:
         if _STATE not in files:
             return _Noted()
-        beginning = (self._tree.read((*place, _STATE), at_most=_BEGINNING) or b"").partition(b'"context"')[0]
+        beginning = self._tree.beginning((*place, _STATE), _BEGINNING).partition(b'"context"')[0]
         return _Noted(_text_of(beginning, b"user_id"), _text_of(beginning, b"session_id"))
 
     # Writing.
@@ -179,6 +177,10 @@ class StatePlaces:
             if self._layout == "2.x":
                 self._tree.folder.remove_if_empty(found[0][:-1])
         return place
+
+    def place_to_imagine(self, slot: Slot) -> Parts:
+        """Return a place for a session that is looked at as if it were there; nobody has a directory of that name."""
+        return (*self._tree.root, hashed(slot.session_id))
 
     def _own_user(self, user_id: str | None) -> Parts:
         name, *others = (ANONYMOUS,) if user_id is None else directory_names(user_id)
@@ -215,7 +217,7 @@ class StatePlaces:
             return place
         if aside[-1] in others and self._tree.folder.has_directory(aside):
             return aside
-        whose = self._noted(place, self._tree.folder.files(place)).session_id
+        whose = self._noted(place, self._tree.files(place)).session_id
         if whose not in (None, slot.session_id):
             if not names.is_literal(slot.session_id):
                 return aside

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from leafward.core.errors import OutcomeUnknown, StoreError
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files.changes import Changes
-from leafward.stores.files.folder import Folder, Parts, read_from
+from leafward.stores.files.folder import Content, Folder, Parts
+from leafward.stores.files.seen_versions import SeenVersions
 from leafward.stores.files.state_names import NameFiles
+from leafward.stores.files.unfinished import Unfinished, mark_text
 from leafward.stores.files.writing import named, write_all
 from leafward.stores.states.table import FILLED
 
@@ -20,56 +23,96 @@ _VERSION = re.compile(rb"([1-9][0-9]{0,18}) ([0-9a-f]{64})( found)?\n")
 _FOUND = b" found\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one open store knows of files beyond what is in them."""
+
+    versions: SeenVersions = field(default_factory=SeenVersions)
+    unfinished: Unfinished = field(default_factory=Unfinished)
+    doubled: set[Parts] = field(default_factory=set[Parts])
+    """Directories of which it was said that they are a second one of their session."""
+
+
 class StateTree(Changes):
     """The files below one root; whoever uses them holds a lock."""
 
-    def __init__(self, folder: Folder, root: Parts) -> None:
+    writes = True
+
+    def __init__(self, folder: Folder, root: Parts, memory: Memory | None = None) -> None:
         super().__init__(folder, root)
         self.folder = folder
         self.root = root
+        self.memory = memory or Memory()
 
-    def read(self, parts: Parts, *, at_most: int | None = None) -> bytes | None:
-        """Return the bytes of a file, or the first of them; `None` when there is none."""
+    def content(self, parts: Parts) -> Content | None:
+        with named(self.folder.shown(parts)):
+            return self.folder.content(parts)
+
+    def read(self, parts: Parts) -> bytes | None:
+        found = self.content(parts)
+        return None if found is None else found.data
+
+    def beginning(self, parts: Parts, size: int) -> bytes:
+        """Return the first bytes of a file; none when there is none."""
         with named(self.folder.shown(parts)):
             number = self.folder.open(parts)
             if number is None:
-                return None
+                return b""
             try:
-                return read_from(number, 0) if at_most is None else os.pread(number, at_most, 0)
+                return os.pread(number, size, 0)
             finally:
                 os.close(number)
 
     def has(self, parts: Parts) -> bool:
         return self.folder.stamp(parts) is not None
 
+    def files(self, place: Parts) -> list[str]:
+        return self.folder.files(place)
+
+    def replace(self, files: Mapping[Parts, bytes], *, removing: Sequence[Parts] = (), at_once: bool = False) -> None:
+        super().replace(files, removing=removing, at_once=at_once)
+        self.memory.versions.evict(*files, *removing)
+
+    def remove(self, files: Sequence[Parts], *, leaving: Sequence[Parts] = ()) -> None:
+        super().remove(files, leaving=leaving)
+        self.memory.versions.evict(*files)
+
     # Versions: a number, and a hash of the bytes that it is the version of.
 
     def version(self, files: NameFiles, data: bytes) -> int:
         """Return the version of a value; one that somebody else has saved since it was noted is the next."""
-        return self._version(files, data)[0]
+        return self._version(files, digest_of(data))[0]
 
-    def note_version(self, files: NameFiles, data: bytes) -> int:
-        """Return the same, noted."""
-        version, noted = self._version(files, data)
-        if not noted:
-            self.replace({files.version: version_text(version, data, found=not self.is_ours(files))})
+    def version_of(self, files: NameFiles, value: Content, *, noted: bool) -> int:
+        """Return the same of a value that was read, and have it `noted`; `BeingWritten` is raised for half a value."""
+        digest = digest_of(value.data)
+        version, is_noted = self._version(files, digest)
+        if is_noted:
+            return version
+        self.memory.unfinished.check_value(files.value, value)
+        return self._note(files, digest, version) if noted else version
+
+    def _note(self, files: NameFiles, digest: str, version: int) -> int:
+        self.replace({files.version: version_text(version, digest, found=not self.is_ours(files))})
+        self.memory.versions.evict(files.value)
         return version
 
     def is_ours(self, files: NameFiles) -> bool:
         """Tell whether a value was ever saved under its name by us, and not only found there."""
         return is_saved_by_us(self.read(files.version))
 
-    def _version(self, files: NameFiles, data: bytes) -> tuple[int, bool]:
+    def _version(self, files: NameFiles, digest: str) -> tuple[int, bool]:
+        """Return the version of a value, and whether its files say so."""
         noted = _VERSION.fullmatch(self.read(files.version) or b"")
-        if noted is None:
-            return 1, False
-        same = noted[2].decode() == sha256(data).hexdigest()
-        return int(noted[1]) + (not same), same
+        same = noted is not None and noted[2].decode() == digest
+        by_files = 1 if noted is None else int(noted[1]) + (not same)
+        version = self.memory.versions.version(files.value, digest, by_files)
+        return version, same and version == by_files
 
     # Lists.
 
     def mark(self, files: NameFiles) -> str:
-        return (self.read(files.mark) or b"").decode(errors="replace").strip()
+        return mark_text(self.content(files.mark))
 
     def set_mark(self, files: NameFiles, mark: str, *, durable: bool = True) -> None:
         """Write what stands beside a list, in place: whatever a crash leaves of it is no hash of Java's."""
@@ -116,9 +159,14 @@ class StateTree(Changes):
             raise OutcomeUnknown(shown) from error
 
 
-def version_text(version: int, data: bytes, *, found: bool = False) -> bytes:
+def digest_of(data: bytes) -> str:
+    """Return what tells the content of a value from any other."""
+    return sha256(data).hexdigest()
+
+
+def version_text(version: int, digest: str, *, found: bool = False) -> bytes:
     """Return what is noted of a value that we save, or one that we found."""
-    return f"{version} {sha256(data).hexdigest()}".encode() + (_FOUND if found else b"\n")
+    return f"{version} {digest}".encode() + (_FOUND if found else b"\n")
 
 
 def is_saved_by_us(noted: bytes | None) -> bool:

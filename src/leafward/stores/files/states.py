@@ -12,15 +12,17 @@ from leafward.stores.files import state_names as names
 from leafward.stores.files.folder import Parts
 from leafward.stores.files.state_names import NameFiles, files_of
 from leafward.stores.files.state_places import StatePlaces
-from leafward.stores.files.state_tree import StateTree, version_text
+from leafward.stores.files.state_tree import StateTree, digest_of, version_text
+from leafward.stores.files.unfinished import mark_text
 from leafward.stores.leases import Slot
 from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_items, holds_list, holds_value
 
 
 class StateFiles:
-    """The states below one root, in one layout; each call is one step, and whoever makes it holds a lock.
+    """The states in one tree, in one layout; each call is one step.
 
-    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5.
+    With `legacy`, a session that has no directory yet is made from its one file of AgentScope before 1.0.5. Reading
+    what another process is writing raises `BeingWritten`: read it again.
     """
 
     def __init__(self, tree: StateTree, layout: Layout, *, legacy: bool = False) -> None:
@@ -29,6 +31,7 @@ class StateFiles:
         self._slots = StatePlaces(self._tree, layout)
         self._slots_of_1x = StatePlaces(self._tree, "1.x")
         self._legacy = legacy
+        self.memory = tree.memory
         self.shown = tree.folder.shown(tree.root)
 
     def clear(self) -> None:
@@ -41,7 +44,7 @@ class StateFiles:
         """Return where a slot is written, ready for what comes."""
         self._tree.finish()
         is_new = self._legacy and not self._has_directory(slot)
-        home = self._slots.make(slot)
+        home = self._slots.make(slot) if self._tree.writes else self._slots.place_to_imagine(slot)
         if is_new:
             self._adopt(slot, home)
         return home
@@ -74,14 +77,17 @@ class StateFiles:
 
     # Looking.
 
-    def get(self, slot: Slot, name: str) -> Stored | None:
+    def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
         own = self._own_place(slot)
         for place in [*own, *self._places_of_1x(slot)]:
             files = files_of(place, name)
-            data = self._tree.read(files.value)
-            if data is not None:
+            found = self._tree.content(files.value)
+            if found is not None and place in own:
+                return Stored(found.data, self._tree.version_of(files, found, noted=versioned))
+            if found is not None:
                 # What 1.x left has no version that a save would go on from.
-                return Stored(data, self._tree.note_version(files, data) if place in own else 0)
+                self.memory.unfinished.check_value(files.value, found)
+                return Stored(found.data, 0)
             if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
                 raise holds_list(slot, name)
             other = self._older_value(slot, place, name)
@@ -93,15 +99,26 @@ class StateFiles:
     def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         for place in [*self._own_place(slot), *self._places_of_1x(slot)]:
             files = files_of(place, name)
-            data = self._tree.read(files.items)
-            if data is not None:
-                return lists.read_lines(data, self._tree.mark(files)).items
+            found = self._tree.content(files.items)
+            if found is not None:
+                mark = self._tree.content(files.mark)
+                self.memory.unfinished.check_list(files.items, found, mark, self._tree.folder.shown(files.items))
+                return lists.read_lines(found.data, mark_text(mark)).items
             if self._tree.has(files.value) or self._older_value(slot, place, name) is not None:
                 raise holds_value(slot, name)
-            found = self._older_list(slot, place, name)
-            if found is not None:
-                return found[1]
+            other = self._older_list(slot, place, name)
+            if other is not None:
+                return other[1]
+            self._check_missing(files.items, files.mark)
         return []
+
+    def _check_missing(self, items: Parts, mark: Parts) -> None:
+        """Raise if a list is missing only while it is being written."""
+        found = self._tree.content(mark)
+        if found is not None:
+            place = self._tree.folder.stamp(mark[:-1])
+            touched = found.stamp.changed if place is None else place.changed
+            self.memory.unfinished.check_missing(items, found, touched, self._tree.folder.shown(items))
 
     def _older_value(self, slot: Slot, place: Parts, name: str) -> Parts | None:
         return older.value_file(self._tree, place, name) if self._knows_older_names(slot) else None
@@ -110,8 +127,16 @@ class StateFiles:
         return older.list_file(self._tree, slot, place, name) if self._knows_older_names(slot) else None
 
     def exists(self, slot: Slot) -> bool:
-        places = [*self._own_place(slot), *self._places_of_1x(slot)]
-        return any(names.is_state(file) for place in places for file in self._tree.folder.files(place))
+        for place in [*self._own_place(slot), *self._places_of_1x(slot)]:
+            files = self._tree.files(place)
+            if any(map(names.is_state, files)):
+                return True
+            self._check_all_there(place, files)
+        return False
+
+    def _check_all_there(self, place: Parts, files: Sequence[str]) -> None:
+        for items, mark in names.lists_missing(files):
+            self._check_missing((*place, items), (*place, mark))
 
     def names(self, slot: Slot) -> dict[str, bool]:
         found: dict[str, bool] = {}
@@ -120,9 +145,10 @@ class StateFiles:
         return found
 
     def _names_in(self, slot: Slot, home: Parts) -> dict[str, bool]:
-        files = [file for file in self._tree.folder.files(home) if names.is_state(file)]
+        files = self._tree.files(home)
+        self._check_all_there(home, files)
         found: dict[str, bool] = {}
-        for file in sorted(files):
+        for file in sorted(filter(names.is_state, files)):
             name = names.name_in(file, lambda other: self._tree.read((*home, other)))
             if name is not None:
                 found[name] = file.endswith(names.ITEMS)
@@ -153,7 +179,7 @@ class StateFiles:
             raise StaleState(*slot, name, expected)
         data = pretty(text).encode()
         # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
-        written = {files.value: data, files.version: version_text(version + 1, data)}
+        written = {files.value: data, files.version: version_text(version + 1, digest_of(data))}
         others = [parts for parts in (files.mark, files.items) if self._tree.has(parts)]
         self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
         return version + 1
@@ -184,19 +210,28 @@ class StateFiles:
         return True
 
     def drop(self, slot: Slot, name: str | None) -> None:
+        gone, leaving = self._dropped(slot, name)
+        self._tree.remove(gone, leaving=leaving)
+
+    def has_to_drop(self, slot: Slot, name: str | None) -> bool:
+        """Tell whether `drop` would change anything."""
+        gone, leaving = self._dropped(slot, name)
+        folder = self._tree.folder
+        return bool(gone) or any(folder.has_directory(place) and not folder.names(place) for place in leaving)
+
+    def _dropped(self, slot: Slot, name: str | None) -> tuple[list[Parts], list[Parts]]:
+        """Return the files that go with a state or a slot, and the directories that go if they are empty then."""
         if name is None:
             self._tree.finish()
-            # Also what is left of it under another name: it is not to come back.
-            places = [*self._slots.find(slot), *self._places_of_1x(slot)]
-        else:
-            places = [*self._own_place(slot), *self._places_of_1x(slot)]
+        # With the session, what is left of it under another name goes too, so that it does not come back.
+        own = self._slots.find(slot) if name is None else self._own_place(slot)
+        places = [*own, *self._places_of_1x(slot)]
         gone = [parts for place in places for parts in self._to_be_dropped(slot, place, name)]
         file = older.session_file(self._tree, slot) if self._legacy else None
         if file is not None and name is None:
             gone.append(file)
         # Without its directory, a session that has such a file would be made from it again.
-        leaving = places if file is None or name is None else []
-        self._tree.remove(gone, leaving=leaving)
+        return gone, places if file is None or name is None else []
 
     def forget(self, slot: Slot) -> bool:
         there = self.exists(slot)
@@ -205,7 +240,7 @@ class StateFiles:
         return there
 
     def _to_be_dropped(self, slot: Slot, place: Parts, name: str | None) -> list[Parts]:
-        ours = {(*place, file) for file in self._tree.folder.files(place) if names.is_of_a_slot(file)}
+        ours = {(*place, file) for file in self._tree.files(place) if names.is_of_a_slot(file)}
         if name is None:
             return sorted(ours)
         of_name: set[Parts] = {*files_of(place, name)}

@@ -18,7 +18,7 @@ from leafward.stores.files.folder import Folder
 from leafward.stores.files.opening import DirectoryLock, clear_unfinished, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.serving import Serving
-from leafward.stores.files.state_table import FileStates
+from leafward.stores.files.state_table import FileStates, Locked
 from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
@@ -43,7 +43,7 @@ class FileStore(SqlStore):
         self._guard = guard
         self._durability = durability
         self._runner = Serving(self._folder, guard, lock, database, connection)
-        states = FileStates(self._runner, _state_files(self._folder))
+        states = FileStates(Locked(self._runner, _state_files(self._folder)))
         super().__init__(self._runner, states, max_message_bytes)
         self._closing: Future[None] | None = None
         forking.remember(self)

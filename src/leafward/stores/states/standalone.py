@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from leafward.core.errors import StoreError
 from leafward.stores.leases import LeaseTable, Slot, TableLeases
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import StateTable
+
+T = TypeVar("T")
 
 
 class Opened(NamedTuple):
@@ -20,20 +22,20 @@ class Opened(NamedTuple):
     close: Callable[[], Awaitable[None]]
 
 
-class Standalone(StateStore):
-    """A store of states by itself; `async with` closes it."""
+class Later(Generic[T]):
+    """Opens something at its first use, once for all who ask; what could not be opened is tried again."""
 
-    distributed = False
-
-    def __init__(self, what: str, open: Callable[[], Awaitable[Opened]]) -> None:
+    def __init__(self, what: str, open: Callable[[], Awaitable[T]]) -> None:
         self._what = what
         self._open = open
-        self._opening: asyncio.Future[Opened] | None = None
+        self._opening: asyncio.Future[T] | None = None
         self._closed = False
-        self.leases = TableLeases(_LaterLeases(self))
 
-    async def opened(self) -> Opened:
-        """Return the open store; one that could not be opened is tried again."""
+    @property
+    def is_open(self) -> bool:
+        return self._opening is not None and self._opening.done() and not _has_failed(self._opening)
+
+    async def get(self) -> T:
         if self._closed:
             raise StoreError(f"{self._what} is closed: make another")
         if self._opening is None or _has_failed(self._opening):
@@ -41,37 +43,56 @@ class Standalone(StateStore):
         # Whoever is cancelled leaves the opening to those who wait with it.
         return await asyncio.shield(self._opening)
 
+    async def close(self) -> T | None:
+        """Open nothing from now on, and return what is open, which is the caller's to close."""
+        self._closed = True
+        if self._opening is not None and not self._opening.done():
+            await asyncio.wait((self._opening,))
+        return None if self._opening is None or _has_failed(self._opening) else self._opening.result()
+
+
+def _has_failed(opening: asyncio.Future[T]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+class Standalone(StateStore):
+    """A store of states by itself; `async with` closes it."""
+
+    distributed = False
+
+    def __init__(self, what: str, open: Callable[[], Awaitable[Opened]]) -> None:
+        self._what = what
+        self._later = Later(what, open)
+        self.leases = TableLeases(_LaterLeases(self._later))
+
+    async def opened(self) -> Opened:
+        """Return the open store; one that could not be opened is tried again."""
+        return await self._later.get()
+
     async def _table(self) -> StateTable:
         return (await self.opened()).table
 
     async def close(self) -> None:
         """Finish what was begun and let go of the store; a second call does nothing."""
-        self._closed = True
-        if self._opening is not None:
-            if not self._opening.done():
-                await asyncio.wait((self._opening,))
-            if not _has_failed(self._opening):
-                await self._opening.result().close()
+        opened = await self._later.close()
+        if opened is not None:
+            await opened.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._what}>"
 
 
-def _has_failed(opening: asyncio.Future[Opened]) -> bool:
-    return opening.done() and (opening.cancelled() or opening.exception() is not None)
-
-
 class _LaterLeases(LeaseTable):
     """The leases of a store that is opened when one is first asked for."""
 
-    def __init__(self, store: Standalone) -> None:
-        self._store = store
+    def __init__(self, later: Later[Opened]) -> None:
+        self._later = later
 
     async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await (await self._store.opened()).leases.take(slot, holder, ttl)
+        return await (await self._later.get()).leases.take(slot, holder, ttl)
 
     async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await (await self._store.opened()).leases.renew(slot, holder, ttl)
+        return await (await self._later.get()).leases.renew(slot, holder, ttl)
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        await (await self._store.opened()).leases.leave(slot, holder)
+        await (await self._later.get()).leases.leave(slot, holder)

@@ -1,0 +1,135 @@
+"""Lists and values that AgentScope is writing at this moment, and those that it never finished.
+
+Its 1.x deletes the lines of a list, writes them 8 KiB at a time and then writes their hash; 2.x appends in the same
+order. So lines that are newer than their hash are not all there yet. A value is truncated and then written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from leafward.core.json import decode_leniently
+from leafward.stores.files.folder import Content, Parts
+from leafward.stores.states.table import EMPTY
+
+T = TypeVar("T")
+
+_log = logging.getLogger("leafward.stores.files")
+
+PATIENCE = 2.0
+"""Seconds without a change after which no process is taken to be writing a file."""
+_LONGEST = 20.0
+"""Seconds after which a file that changes all the time is read as it is."""
+_PAUSE = 0.01
+_TICK = 0.01
+"""Seconds within which two changes may have the same time."""
+_HASH = re.compile(r"[0-9a-f]{1,8}")
+"""A mark of Java's, unless the list is empty."""
+_ALWAYS_CHANGING = object()
+_HALF = (
+    "%s is newer than its .hash: AgentScope was stopped while it wrote the list, or the file was edited. "
+    "Its complete lines are read; save the list again to end this warning."
+)
+_MISSING = (
+    "%s is missing beside its .hash: AgentScope was stopped while it wrote the list. "
+    "It is read as an empty list; save the list again to end this warning."
+)
+
+
+class BeingWritten(Exception):
+    """Another process is writing what was to be read."""
+
+    def __init__(self, parts: Parts, seen: object) -> None:
+        super().__init__(parts, seen)
+        self.parts = parts
+        self.seen = seen
+        """How it looks: if it stays so, the other process was killed."""
+
+
+class Unfinished:
+    """Tells whether files are being written, and remembers those whose writers never finish."""
+
+    def __init__(self) -> None:
+        self._given_up: dict[Parts, object] = {}
+        self._reported: set[Parts] = set()
+
+    async def wait(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what `read` returns, repeated while it raises `BeingWritten` and something still changes."""
+        seen: object = None
+        began = since = 0.0
+        while True:
+            try:
+                return await read()
+            except BeingWritten as found:
+                now = time.monotonic()
+                began = began or now
+                if found.seen != seen:
+                    seen, since = found.seen, now
+                if now - since > PATIENCE or now - began > _LONGEST:
+                    self._given_up[found.parts] = seen if now - since > PATIENCE else _ALWAYS_CHANGING
+            await asyncio.sleep(_PAUSE)
+
+    def is_given_up(self, parts: Parts, seen: object) -> bool:
+        """Tell whether waiting for a file that looks so is of no use."""
+        return self._given_up.get(parts) in (seen, _ALWAYS_CHANGING)
+
+    def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
+        """Raise `BeingWritten` while Java writes the lines of a list; if it never wrote them all, log that once."""
+        touched = items.stamp.changed
+        ahead = touched - (0 if mark is None else mark.stamp.changed)
+        if not _is_unfinished(items, mark, ahead):
+            return
+        self._check(parts, (items.stamp, ahead), touched)
+        # In a copy, the times are those of copying.
+        if mark is not None and ahead > PATIENCE * 1e9:
+            self._report(parts, _HALF, shown)
+
+    def check_missing(self, parts: Parts, mark: Content, touched: int, shown: str) -> None:
+        """Do the same for lines that are missing from a directory, which was last changed at `touched`."""
+        if _HASH.fullmatch(mark_text(mark)):
+            self._check(parts, mark.stamp, touched)
+            self._report(parts, _MISSING, shown)
+
+    def check_value(self, parts: Parts, value: Content) -> None:
+        """Raise `BeingWritten` while a value is being written."""
+        if _is_recent(value.stamp.changed, PATIENCE):
+            try:
+                decode_leniently(value.data)
+            except ValueError:
+                self._check(parts, value.stamp, value.stamp.changed)
+
+    def _check(self, parts: Parts, seen: object, touched: int) -> None:
+        if _is_recent(touched, PATIENCE) and not self.is_given_up(parts, seen):
+            raise BeingWritten(parts, seen)
+
+    def _report(self, parts: Parts, message: str, shown: str) -> None:
+        if parts not in self._reported:
+            self._reported.add(parts)
+            _log.warning(message, shown)
+
+
+def _is_unfinished(items: Content, mark: Content | None, ahead: int) -> bool:
+    """Tell whether lines, written so many nanoseconds after their mark, may be followed by more."""
+    if mark is None:
+        return not items.data.endswith(b"\n")
+    text = mark_text(mark)
+    if text == EMPTY:
+        return bool(items.data) and ahead > 0
+    # A mark of ours is written before its lines.
+    is_theirs = _HASH.fullmatch(text) is not None
+    return is_theirs and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
+
+
+def mark_text(mark: Content | None) -> str:
+    """Return what stands beside a list."""
+    return "" if mark is None else mark.data.decode(errors="replace").strip()
+
+
+def _is_recent(touched: int, seconds: float) -> bool:
+    # Another machine's clock may be ahead.
+    return abs(time.time_ns() - touched) < seconds * 1e9

@@ -1,0 +1,262 @@
+"""What AgentScope 1.x is writing at this moment is read once it is whole; what it left unfinished is read, and said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from leafward import StateDecodeError, open_store
+from leafward.stores import AgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
+from leafward.stores.files import unfinished
+from tests.stores.states.killing import ROOT
+
+HASH = "76dead55"
+
+JAVA = """
+import json, os, sys, time
+place, first, last, stop = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+for n in range(first, last):
+    time.sleep(0.012)
+    data = "".join(json.dumps({"of": n, "n": i, "text": "walnut " * (i % 40)}) + "\\n" for i in range(300)).encode()
+    os.unlink(place + "/list.jsonl")
+    time.sleep(0.0005)
+    with open(place + "/list.jsonl", "wb", buffering=0) as file:
+        for at in range(0, len(data), 8192):
+            file.write(data[at : at + 8192])
+            time.sleep(0.0005)
+            if stop and at > 3 * 8192:
+                print("half", flush=True)
+                time.sleep(60)
+    with open(place + "/list.hash", "w") as file:
+        file.write(f"{n:x}")
+    value = json.dumps({"n": n, "text": "walnut " * 3000}).encode()
+    with open(place + "/value.json", "wb", buffering=0) as file:
+        for at in range(0, len(value), 8192):
+            time.sleep(0.0005)
+            file.write(value[at : at + 8192])
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The directory of a session, in which Java has a list and a value."""
+    made = tmp_path / "s"
+    made.mkdir()
+    (made / "list.jsonl").write_text("".join(f'{{"of":0,"n":{n}}}\n' for n in range(300)))
+    (made / "list.hash").write_text(HASH)
+    (made / "value.json").write_text('{"n":0}')
+    age(made / "list.jsonl", made / "list.hash", made / "value.json", made)
+    return made
+
+
+def age(*paths: Path, seconds: float = 60) -> None:
+    """Make files look as if they had not been touched for a while."""
+    for path in paths:
+        os.utime(path, (before := time.time() - seconds, before))
+
+
+def java(place: Path, first: int, last: int, *stop: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", JAVA, str(place), str(first), str(last), *stop]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+class TestWhileJavaWrites:
+    @pytest.mark.parametrize("locked", [False, True])
+    async def test_every_read_is_whole(self, place: Path, locked: bool) -> None:
+        async with JsonSession(place.parent) as states:
+            if locked:
+                await states.save("other", "x", {})
+            child, seen = java(place, 1, 60), set[int]()
+            try:
+                while child.poll() is None:
+                    items = await states.get_list("s", "list")
+                    assert [item["n"] for item in items] == [*range(300)]
+                    [of] = {item["of"] for item in items}
+                    value, version = await states.get_versioned("s", "value")
+                    assert value is not None
+                    assert (value["n"] == 0) == (version == 1)
+                    seen |= {of, value["n"]}
+                    assert await states.exists("s")
+                    assert await (await states._table()).names(Slot(None, "s")) == {"list": True, "value": False}
+                assert child.returncode == 0
+            finally:
+                child.kill()
+                child.communicate()
+            assert len(seen) > 10
+
+    async def test_a_list_is_waited_for_until_its_hash_is_there(self, place: Path) -> None:
+        async with JsonSession(place.parent) as states:
+            (place / "list.jsonl").write_text('{"n":1}\n')
+            reading = asyncio.ensure_future(states.get_list("s", "list"))
+            await asyncio.sleep(0.1)
+            assert not reading.done()
+            with (place / "list.jsonl").open("a") as file:
+                file.write('{"n":2}\n')
+            (place / "list.hash").write_text("1f")
+            assert await reading == [{"n": 1}, {"n": 2}]
+
+    @pytest.mark.parametrize("text", ["", '{"n":1}\n{"n"'])
+    async def test_a_first_list_is_waited_for(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "s").mkdir()
+        (tmp_path / "s/list.jsonl").write_text(text)
+        async with JsonSession(tmp_path) as states:
+            reading = asyncio.ensure_future(states.get_list("s", "list"))
+            await asyncio.sleep(0.1)
+            assert not reading.done()
+            (tmp_path / "s/list.jsonl").write_text('{"n":1}\n{"n":2}\n')
+            (tmp_path / "s/list.hash").write_text("1f")
+            assert await reading == [{"n": 1}, {"n": 2}]
+
+    async def test_a_list_that_was_empty_is_waited_for(self, place: Path) -> None:
+        (place / "list.hash").write_text("empty:0")
+        (place / "list.jsonl").write_text("")
+        async with JsonSession(place.parent) as states:
+            assert await asyncio.wait_for(states.get_list("s", "list"), 1) == []
+            (place / "list.jsonl").write_text('{"n":1}\n')
+            reading = asyncio.ensure_future(states.get_list("s", "list"))
+            await asyncio.sleep(0.1)
+            assert not reading.done()
+            (place / "list.hash").write_text("1f")
+            assert await reading == [{"n": 1}]
+
+    async def test_what_we_write_is_never_waited_for(self, tmp_path: Path) -> None:
+        async with JsonSession(tmp_path) as states, open_store(f"file:///{tmp_path}/store") as store:
+            for one in (states, store.states):
+                began = time.monotonic()
+                for items in ([{"n": 1}], [{"n": 1}, {"n": 2}, {"n": 3}], [{"n": 2}], []):
+                    await one.save_list("s", "list", items)
+                    assert await one.get_list("s", "list") == items
+                    await one.save("s", "value", {"n": len(items)})
+                    assert await one.get("s", "value") == {"n": len(items)}
+                assert time.monotonic() - began < 1
+
+    async def test_others_are_served_while_one_waits(self, place: Path) -> None:
+        async with JsonSession(place.parent) as states:
+            await states.save("other", "x", {})
+            (place / "list.jsonl").unlink()
+            reading = asyncio.ensure_future(states.get_list("s", "list"))
+            await asyncio.sleep(0.05)
+            for n in range(20):
+                await states.save("other", "x", {"n": n})
+            assert not reading.done()
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+
+
+class TestWhatWasLeft:
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(unfinished, "PATIENCE", 0.4)
+
+    @pytest.mark.parametrize("locked", [False, True])
+    async def test_a_list_whose_writer_was_killed_is_read_and_said_once(
+        self, place: Path, locked: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        child = java(place, 1, 2, "stop")
+        try:
+            assert child.stdout is not None
+            assert await asyncio.to_thread(child.stdout.readline) == "half\n"
+        finally:
+            child.kill()
+            child.communicate()
+        async with JsonSession(place.parent) as states:
+            if locked:
+                await states.save("other", "x", {})
+            for _ in range(2):
+                items = await states.get_list("s", "list")
+                assert 0 < len(items) < 300
+                assert [item["n"] for item in items] == [*range(len(items))]
+        [warning] = caplog.records
+        assert (warning.name, warning.levelname) == ("leafward.stores.files", "WARNING")
+        assert f"{place}/list.jsonl is newer than its .hash" in warning.getMessage()
+
+    async def test_a_list_that_was_deleted_and_not_written_is_empty_and_said_once(
+        self, place: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (place / "list.jsonl").unlink()
+        async with JsonSession(place.parent) as states:
+
+            async def touch() -> None:
+                while True:
+                    (place / "more.txt").write_text("x")
+                    (place / "more.txt").unlink()
+                    await asyncio.sleep(0.05)
+
+            touching = asyncio.ensure_future(touch())
+            for _ in range(2):
+                assert await asyncio.wait_for(states.get_list("s", "list"), 5) == []
+            assert await (await states._table()).names(Slot(None, "s")) == {"value": False}
+            touching.cancel()
+        [warning] = caplog.records
+        assert "list.jsonl is missing beside its .hash" in warning.getMessage()
+
+    async def test_a_list_that_another_program_keeps_changing_is_read(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(unfinished, "_LONGEST", 0.5)
+
+        async def add_lines() -> None:
+            while True:
+                with (place / "list.jsonl").open("a") as file:
+                    file.write("{}\n")
+                await asyncio.sleep(0.02)
+
+        async with JsonSession(place.parent) as states:
+            adding = asyncio.ensure_future(add_lines())
+            await asyncio.sleep(0.05)
+            assert len(await asyncio.wait_for(states.get_list("s", "list"), 5)) > 300
+            adding.cancel()
+
+    async def test_a_copy_is_read_without_a_warning(self, place: Path, caplog: pytest.LogCaptureFixture) -> None:
+        for name in ("list.hash", "list.jsonl"):
+            (place / name).write_bytes((place / name).read_bytes())
+            await asyncio.sleep(0.02)
+        async with JsonSession(place.parent) as states:
+            for _ in range(2):
+                assert len(await states.get_list("s", "list")) == 300
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("ahead", [60, -60])
+    async def test_a_clock_that_is_wrong_makes_nobody_wait(self, place: Path, ahead: float) -> None:
+        age(place / "list.jsonl", place / "value.json", seconds=-ahead)
+        (place / "value.json").write_text("{")
+        age(place / "value.json", seconds=-ahead)
+        async with JsonSession(place.parent) as states:
+            began = time.monotonic()
+            assert len(await states.get_list("s", "list")) == 300
+            with pytest.raises(StateDecodeError):
+                await states.get("s", "value")
+            assert time.monotonic() - began < 0.3
+
+    async def test_half_a_value_is_reported_in_the_end(self, place: Path) -> None:
+        (place / "value.json").write_text('{"n":')
+        async with JsonSession(place.parent) as states:
+            with pytest.raises(StateDecodeError):
+                await states.get("s", "value")
+            assert not (place / "value.ver").exists()
+
+
+@pytest.mark.parametrize("layout", ["1.x", "2.x"])
+async def test_a_half_of_a_value_has_no_version(tmp_path: Path, layout: str) -> None:
+    place = tmp_path / ("s" if layout == "1.x" else "__anon__/s")
+    place.mkdir(parents=True)
+    (place / "value.json").write_text('{"n":')
+    async with JsonFileAgentStateStore(tmp_path, layout=layout) as states:
+        await states.save("other", "x", {})
+        reading = asyncio.ensure_future(_versioned(states))
+        await asyncio.sleep(0.1)
+        (place / "value.json").write_text(json.dumps({"n": 1}))
+        assert await reading == ({"n": 1}, 1)
+
+
+async def _versioned(states: AgentStateStore) -> object:
+    assert isinstance(states, JsonFileAgentStateStore)
+    return await states.get_versioned("s", "value")
