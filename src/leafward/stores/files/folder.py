@@ -6,8 +6,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from leafward.core.errors import ConfigurationError, StoreError
@@ -53,6 +53,22 @@ class _Rights(NamedTuple):
 
 
 _OURS_ALONE = _Rights(0o700, None)
+
+
+class _Closing(AbstractContextManager[int | None]):
+    """A descriptor, closed at the end."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int | None) -> None:
+        self._number = number
+
+    def __enter__(self) -> int | None:
+        return self._number
+
+    def __exit__(self, *_: object) -> None:
+        if self._number is not None:
+            os.close(self._number)
 
 
 class Folder:
@@ -260,8 +276,8 @@ class Folder:
         if self._synced and directory is not None:
             os.fsync(directory)
 
-    @contextmanager
-    def _directory(self, parts: Parts, *, make: bool = False) -> Generator[int | None]:
+    def _directory(self, parts: Parts, *, make: bool = False) -> AbstractContextManager[int | None]:
+        """Open a directory while it is used; it is `None` when there is none and none is made."""
         number = self._open_top()
         try:
             for depth, name in enumerate(parts, start=1):
@@ -270,10 +286,11 @@ class Folder:
                 below = self._below(number, parts[:depth], name, make=make)
                 os.close(number)
                 number = below
-            yield number
-        finally:
+        except BaseException:
             if number is not None:
                 os.close(number)
+            raise
+        return _Closing(number)
 
     def _open_top(self) -> int | None:
         """Return a descriptor of the root, which is the caller's to close."""
@@ -353,11 +370,10 @@ class FolderAtOnce(UntouchedFolder):
         super().__init__(path)
         self._opened: dict[Parts, int | None] = {}
 
-    @contextmanager
-    def _directory(self, parts: Parts, *, make: bool = False) -> Generator[int | None]:
+    def _directory(self, parts: Parts, *, make: bool = False) -> AbstractContextManager[int | None]:
         if len(self._opened) > _MOST_OPEN:
             self.close()
-        yield self._found(parts)
+        return nullcontext(self._found(parts))
 
     def _found(self, parts: Parts) -> int | None:
         if parts not in self._opened:

@@ -45,8 +45,11 @@ class StateTree(Changes):
         self.memory = memory or Memory()
 
     def content(self, parts: Parts) -> Content | None:
-        with named(self.folder.shown(parts)):
+        try:
             return self.folder.content(parts)
+        except OSError:
+            with named(self.folder.shown(parts)):
+                raise
 
     def read(self, parts: Parts) -> bytes | None:
         found = self.content(parts)
