@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leafward import SessionKey
+from leafward import InvalidId, SessionKey
 from leafward.core.ids import refusal
-from leafward.stores import JsonFileAgentStateStore, JsonSession
+from leafward.stores import JsonFileAgentStateStore, JsonSession, WorkspaceSession
 from leafward.stores.files.names import SAFE, decoded
 from leafward.stores.files.state_tree import digest_of, version_text
 
@@ -231,6 +231,60 @@ class TestWhatAnOlderLeafwardWrote:
             await states.delete("acme")
             assert not await states.exists("acme")
             assert await states.list_session_keys() == set()
+
+
+class TestAgents:
+    @pytest.mark.parametrize("agent", ["My Helper", "客服", "agent:1", "acme", "TXkgSGVscGVy", "a" * 255])
+    async def test_an_agents_directory_has_its_raw_name(self, tmp_path: Path, agent: str) -> None:
+        write(tmp_path / "agents" / agent / "context" / "s1" / "notes.json", {"by": "java"})
+        async with WorkspaceSession(tmp_path, agent) as states:
+            assert await states.get("s1", "notes") == {"by": "java"}
+            await states.save("s2", "notes", {})
+        assert (tmp_path / "agents" / agent / "context" / "s2" / "notes.json").exists()
+
+    @pytest.mark.parametrize("agent", ["a/b", ".", "..", "a\0b", "", "客" * 300])
+    def test_what_is_no_name_of_a_directory_is_refused(self, tmp_path: Path, agent: str) -> None:
+        with pytest.raises(InvalidId):
+            WorkspaceSession(tmp_path, agent)
+
+    async def test_a_long_name_has_a_directory_too(self, tmp_path: Path) -> None:
+        async with WorkspaceSession(tmp_path, "客" * 200) as states:
+            await states.save("s", "notes", {"n": 1})
+        async with WorkspaceSession(tmp_path, "客" * 200) as states:
+            assert await states.get("s", "notes") == {"n": 1}
+
+    @pytest.mark.parametrize(("agent", "before"), [("My Helper", "TXkgSGVscGVy"), ("acme", "~acme")])
+    async def test_what_an_older_leafward_wrote_is_found(
+        self, tmp_path: Path, agent: str, before: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        place = tmp_path / "agents" / before / "context"
+        async with JsonSession(place) as states:
+            await states.save("s", "notes", {"n": 1})
+        async with WorkspaceSession(tmp_path, agent) as states:
+            assert await states.get("s", "notes") == {"n": 1}
+        assert f"rename the directory above to {agent!r}" in caplog.text
+        (tmp_path / "agents" / before).rename(tmp_path / "agents" / agent)
+        async with WorkspaceSession(tmp_path, agent) as states:
+            assert await states.get("s", "notes") == {"n": 1}
+
+    async def test_javas_directory_is_the_agents_where_both_are_there(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with JsonSession(tmp_path / "agents" / "TXkgSGVscGVy" / "context") as states:
+            await states.save("s", "notes", {"n": 1})
+        write(tmp_path / "agents" / "My Helper" / "context" / "s" / "notes.json", {"by": "java"})
+        async with WorkspaceSession(tmp_path, "My Helper") as states:
+            assert await states.get("s", "notes") == {"by": "java"}
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+    async def test_no_agent_finds_what_is_anothers(self, tmp_path: Path) -> None:
+        async with WorkspaceSession(tmp_path, "TXkgSGVscGVy") as states:
+            await states.save("s", "notes", {"n": 1})
+        async with WorkspaceSession(tmp_path, "~acme") as states:
+            await states.save("s", "notes", {"n": 2})
+        for agent in ("My Helper", "acme"):
+            async with WorkspaceSession(tmp_path, agent) as states:
+                assert not await states.exists("s")
 
 
 def ids() -> st.SearchStrategy[str]:

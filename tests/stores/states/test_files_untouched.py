@@ -280,7 +280,7 @@ class TestVersions:
         async with JsonSession(root) as states:
             for n in range(6):
                 java_saves(root / f"s{n}", "notes", "{}")
-                await states.get(f"s{n}", "notes")
+                await states.get_versioned(f"s{n}", "notes")
                 java_saves(root / f"s{n}", "notes", '{"n":1}')
             versions = [(await states.get_versioned(f"s{n}", "notes")).version for n in (3, 4, 5, 0)]
             assert versions == [2, 2, 2, 1]

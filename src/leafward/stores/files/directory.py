@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple, TypeVar
 
-from leafward.stores.files.folder import Folder, FolderAtOnce
+from leafward.stores.files.folder import Folder, FolderAtOnce, Parts
 from leafward.stores.files.read_tree import ReadTree
 from leafward.stores.files.state_table import Locked
 from leafward.stores.files.state_tree import Memory, StateTree
@@ -43,10 +43,12 @@ class _Opened(NamedTuple):
 class StateDirectory(LeaseTable):
     """Reads without a lock until there is one, made by the first change or lease of any process of ours."""
 
-    def __init__(self, path: str, layout: Layout, *, legacy: bool) -> None:
+    def __init__(self, path: str, layout: Layout, *, legacy: bool, to_keep: Mapping[Parts, bytes]) -> None:
         self._path = path
         self._layout: Layout = layout
         self._legacy = legacy
+        self._to_keep = to_keep
+        """Files that are written with the first change, if they are not there."""
         self.memory = Memory()
         self._writing = Later(f"the store of states {path}", self._open)
 
@@ -102,7 +104,7 @@ class StateDirectory(LeaseTable):
         files = StateFiles(StateTree(folder, (), self.memory), self._layout, legacy=self._legacy)
         opened = _Opened(Locked(store.runner, files), folder, store)
         try:
-            await opened.locked.change(StateFiles.clear, None)
+            await opened.locked.change(lambda files: files.begin(self._to_keep), None)
         except BaseException:
             await store.close()
             folder.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Mapping
 
 from leafward.core.errors import ConfigurationError
-from leafward.core.ids import check_id
+from leafward.stores.files.agent_context import agent_name, agent_to_keep, find_context
 from leafward.stores.files.directory import StateDirectory
-from leafward.stores.files.state_names import segment_before
+from leafward.stores.files.folder import Parts
 from leafward.stores.files.state_table import FileStates
 from leafward.stores.states.standalone import Opened, Standalone
 from leafward.stores.states.table import Layout, check_layout
@@ -32,10 +34,11 @@ class JsonFileAgentStateStore(Standalone):
         self._path = os.path.realpath(os.path.expanduser(path))
         self._layout: Layout = layout
         self._legacy = legacy
+        self._to_keep: Mapping[Parts, bytes] = {}
         super().__init__(f"the store of states {self._path}", self._open_directory)
 
     async def _open_directory(self) -> Opened:
-        directory = StateDirectory(self._path, self._layout, legacy=self._legacy)
+        directory = StateDirectory(self._path, self._layout, legacy=self._legacy, to_keep=self._to_keep)
         return Opened(FileStates(directory), directory, directory.close)
 
 
@@ -54,8 +57,17 @@ class JsonSession(JsonFileAgentStateStore):
 
 
 class WorkspaceSession(JsonFileAgentStateStore):
-    """The states of one agent in a workspace, in layout 1.x: `<workspace>/agents/<agent>/context`."""
+    """The states of one agent in a workspace, in layout 1.x: `<workspace>/agents/<agent>/context`.
+
+    The agent's name is that of its directory, as in AgentScope; a slash in it is refused.
+    """
 
     def __init__(self, workspace: Path, agent_id: str) -> None:
-        check_id("agent id", agent_id)
-        self._set_up(os.path.join(os.fspath(workspace), "agents", segment_before(agent_id), "context"), "1.x")
+        self._agents = os.path.realpath(os.path.expanduser(os.path.join(os.fspath(workspace), "agents")))
+        self._agent_id = agent_id
+        self._set_up(os.path.join(self._agents, agent_name(agent_id), "context"), "1.x")
+        self._to_keep = agent_to_keep(agent_id)
+
+    async def _open_directory(self) -> Opened:
+        self._path = await asyncio.to_thread(find_context, self._agents, self._agent_id)
+        return await super()._open_directory()

@@ -194,9 +194,9 @@ class StatePlaces:
         if whose not in (None, user_id):
             if not names.is_literal(user_id):
                 return aside
-            self._keep({(*place, USER): encode(whose)})
+            self._tree.keep({(*place, USER): encode(whose)})
             self._tree.folder.move(place, (*self._tree.root, hashed(whose)))
-        self._keep({(*place, USER): encode(user_id)})
+        self._tree.keep({(*place, USER): encode(user_id)})
         return place
 
     def _whose(self, above: Parts) -> str | None:
@@ -221,14 +221,9 @@ class StatePlaces:
         if whose not in (None, slot.session_id):
             if not names.is_literal(slot.session_id):
                 return aside
-            self._keep({(*place, IDS): encode(Slot(slot.user_id, whose))})
+            self._tree.keep({(*place, IDS): encode(Slot(slot.user_id, whose))})
             self._tree.folder.move(place, (*above, hashed(whose)))
         return place
-
-    def _keep(self, files: dict[Parts, bytes]) -> None:
-        missing = {parts: data for parts, data in files.items() if not self._tree.has(parts)}
-        if missing:
-            self._tree.replace(missing)
 
 
 def _text_of(beginning: bytes, key: bytes) -> str | None:

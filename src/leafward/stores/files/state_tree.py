@@ -76,6 +76,12 @@ class StateTree(Changes):
         super().replace(files, removing=removing, at_once=at_once)
         self.memory.versions.evict(*files, *removing)
 
+    def keep(self, files: Mapping[Parts, bytes]) -> None:
+        """Write those of some files that are not there."""
+        missing = {parts: data for parts, data in files.items() if not self.has(parts)}
+        if missing:
+            self.replace(missing)
+
     def remove(self, files: Sequence[Parts], *, leaving: Sequence[Parts] = ()) -> None:
         super().remove(files, leaving=leaving)
         self.memory.versions.evict(*files)

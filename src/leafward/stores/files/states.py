@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leafward.core.errors import StaleState
 from leafward.core.pretty import pretty
@@ -37,6 +37,11 @@ class StateFiles:
     def clear(self) -> None:
         """Finish or remove what killed processes left unfinished."""
         self._tree.clear()
+
+    def begin(self, to_keep: Mapping[Parts, bytes]) -> None:
+        """Do the same before the first change, and write files that are to be at the root, if they are not there."""
+        self.clear()
+        self._tree.keep({(*self._tree.root, *parts): data for parts, data in to_keep.items()})
 
     # Places.
 
