@@ -330,6 +330,26 @@ class TestNamesThatAreAlsoOldNames:
         assert await states.get("a%3Ab", "agent_state") is None
         assert await states.list_session_keys() == {SessionKey("a:b"), SessionKey("a%3Ab")}
 
+    async def test_leafwards_are_not_given_to_another_in_either_layout(
+        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        old = [OldLeafward(client, f"{prefix}{name}") for name in ("__anon__/a%3Ab", "a%3Ab")]
+        for one in old:
+            one.save("agent_state", b'{"n":1}')
+        assert not await states.exists("a%3Ab")
+        await states.save("a%3Ab", "x", {})
+        assert await states.get("a%3Ab", "agent_state") is None
+        await states.delete("a%3Ab")
+        # Java has both sessions too.
+        for name in ("__anon__/c:d", "c:d"):
+            Java(client, f"{prefix}{name}").save("agent_state", b'{"n":2}')
+            OldLeafward(client, f"{prefix}{name.replace(':', '%3A')}").save("agent_state", b'{"n":1}')
+        assert await states.get("c:d", "agent_state") == {"n": 2}
+        assert len(caplog.records) == 2
+        await states.delete("c:d")
+        assert not await states.exists("c:d")
+        assert await states.list_session_keys() == {SessionKey("a:b")}
+
     async def test_but_not_where_java_has_the_session_too(
         self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
     ) -> None:

@@ -61,8 +61,8 @@ end
 """
 
 # KEYS: after those of a write, the set of each place where the slot may be. ARGV, after those of a write: a letter for
-# each place, `fixed`, the name of the state as keys spell it, and the name itself. All return the key of the set of an
-# old place that is not used, or nothing; then what their `main` returns. The letters:
+# each place, `fixed`, the name of the state as keys spell it, and the name itself. All return the keys of the sets
+# of old places that are not used; then what their `main` returns. The letters:
 # n  a new place
 # u  a new place, but another slot's if its content was written under the old rule
 # o  an old place: this slot's only then, and only while the new place before it holds nothing
@@ -71,17 +71,17 @@ _SLOT = (
     _OWNERS
     + """
 local letters, fixed, name, raw = ARGV[args + 1], tonumber(ARGV[args + 2]), ARGV[args + 3], ARGV[args + 4]
-local places, taken, unused = {}, false, false
-local newer = false
+local places, unused, taken, newer = {}, {}, false, false
+local doubtful = string.find(string.lower(letters), '[uo]')
 for n = 1, #letters do
     local set, letter = KEYS[keys + n], string.sub(letters, n, n)
     local kind = string.lower(letter)
-    local exists = redis.call('EXISTS', set) == 1
+    local exists = doubtful and redis.call('EXISTS', set) == 1
     local old = kind ~= 'n' and exists and is_old(set)
     if kind == 'u' and old then
-        taken, newer = n == 1, false
+        taken, newer = taken or n == 1, false
     elseif kind == 'o' and newer then
-        unused = old and set
+        if old then unused[#unused + 1] = set end
     elseif kind ~= 'o' or old then
         places[#places + 1] = {set = set, start = string.sub(set, 1, -6), old = old, older = letter ~= kind}
         newer = exists
@@ -263,7 +263,7 @@ return kept
 # ARGV: the name of what alone makes no session. With no name of a state, all that is there goes, also from an old place
 # that is not used: it would be used then. Returns whether there was anything.
 DROP = _writing("""
-if unused then places[#places + 1] = {set = unused, start = string.sub(unused, 1, -6), old = true} end
+for _, set in ipairs(unused) do places[#places + 1] = {set = set, start = string.sub(set, 1, -6), old = true} end
 local removed = 0
 for _, place in ipairs(places) do
     local members = name == '' and redis.call('SMEMBERS', place.set) or {}

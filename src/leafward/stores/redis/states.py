@@ -174,10 +174,9 @@ class RedisStates:
         letters = "".join(place.kind[0].upper() if place.is_older else place.kind[0] for place in places)
         return [letters.encode(), self._names.fixed, self._names.spelled(name, places[0]).encode(), name.encode()]
 
-    def _report(self, slot: Slot, unused: bytes | str | None) -> None:
+    def _report(self, slot: Slot, unused: Sequence[bytes | str]) -> None:
         """Warn, once, of what was kept for a slot under the old rule beside what Java keeps for it."""
-        key = "" if unused is None else _text(unused)
-        if key and key not in self._reported:
+        for key in {*map(_text, unused)} - self._reported:
             self._reported.add(key)
             _log.warning(
                 "%s: session %r is read as AgentScope keeps it; what an earlier leafward kept for it is left under %r",
