@@ -124,7 +124,7 @@ class StateRows:
         own = names.own_name(slot)
         if plain is None:
             return [own]
-        return [plain, own] if self._folds else [plain]
+        return [plain, own] if self._folds or names.looks_ours(plain) else [plain]
 
     def _places(self, slot: Slot) -> list[str]:
         """Return the names under which a slot may be found: also that of 1.x, if it cannot be a user's in 2.x."""
@@ -364,7 +364,11 @@ class StateRows:
     def _make_room(self, slot: Slot, name: str) -> Operation[tuple[str, str]]:
         """Return where a name that is not kept yet is to be, in rows."""
         place, *others = self._homes(slot)
-        if others and (names.is_like_ours(place) or (yield from self._spelled(_SPELLINGS, (place,))).keys() - {place}):
+        if (
+            self._folds
+            and others
+            and (names.is_like_ours(place) or (yield from self._spelled(_SPELLINGS, (place,))).keys() - {place})
+        ):
             # The table takes another slot for this one, or may come to.
             place = others[0]
         if place.startswith(names.HASHED) and not (yield _HOLD_IDS, (place, IDS)):
