@@ -405,6 +405,23 @@ class TestTheTable(InATable):
                     assert await states.get("s", "a") == {"n": 1}
         await kind.ask(postgres_url, f"DROP TABLE {table}", "DROP COLLATION folding")
 
+    async def test_whose_texts_change_when_they_are_stored_has_versions_all_the_same(
+        self, postgres_url: str, prefix: str
+    ) -> None:
+        kind = KINDS["postgres"]
+        async with made(kind, postgres_url, prefix) as states:
+            await states.exists("s")
+        table = where(kind, prefix)
+        changed = "ALTER COLUMN state_data TYPE JSONB USING CAST(state_data AS JSONB)"
+        await kind.ask(postgres_url, f"ALTER TABLE {table} {changed}")
+        async with made(kind, postgres_url, prefix) as states:
+            assert await states.save_if_version("s", "a", {"n": 1, "a": 2}, 0) == 1
+            assert await states.save_if_version("s", "a", {"n": 2, "a": 2}, 1) == 2
+            assert await states.get_versioned("s", "a") == ({"n": 2, "a": 2}, 2)
+            with pytest.raises(StaleState):
+                await states.save_if_version("s", "a", {"n": 3}, 1)
+        await kind.ask(postgres_url, f"DROP TABLE {table}")
+
     async def test_an_unknown_layout_is_refused(self, kind: Kind, url: str, prefix: str) -> None:
         with pytest.raises(ConfigurationError, match="layout"):
             made(kind, url, prefix, layout="3.x")

@@ -2,11 +2,14 @@
 
 A value is a row with its version; a list is a row for each item, and one behind its name and `:_hash` that says it is
 a list. Java keeps a hash of its own making there, and writes a list anew when it finds another.
+
+Java up to 2.0.2 saves a value without counting its version: a checksum beside the version shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,6 +18,7 @@ from leafward.stores.leases import Fence, Slot
 from leafward.stores.sql.operations import Many, Operation, Statement
 from leafward.stores.states import row_names as names
 from leafward.stores.states.row_names import HASH, IDS
+from leafward.stores.states.seen_values import Row, Seen, SeenValues, checksum_of, note_of
 from leafward.stores.states.table import (
     EMPTY,
     FILLED,
@@ -26,14 +30,17 @@ from leafward.stores.states.table import (
     holds_value,
 )
 
-_ADD = "INSERT INTO {states} (session_id, state_key, item_index, state_data, version) VALUES (?, ?, ?, ?, ?)"
-_SET = (
-    "UPDATE {states} SET state_data = ?, version = ?{touch} WHERE session_id = ? AND state_key = ? AND item_index = 0"
-)
-_REPLACE = (
-    "UPDATE {states} SET state_data = ?, version = {next_version}{touch} "
-    # A row of a list has no version, nor has a value that Java saved before it knew any.
-    "WHERE session_id = ? AND state_key = ? AND item_index = 0 AND version > 0"
+CHECKSUM = "leafward_sum"
+"""The column of our notes, which Java does not know."""
+_VALUE_COLUMNS = ("state_data", "version", CHECKSUM)
+_WITHOUT_THEM = ("state_data", "0", "NULL")
+
+_HERE = " WHERE session_id = ? AND state_key = ? AND item_index = 0"
+_AS_SEEN = "(version = ? AND {checksum} = ?)"
+_COUNTED = (
+    # A note of another version: Java has counted since. One of this version: the text is to be the noted one.
+    f"({CHECKSUM} IS NULL OR POSITION(CONCAT(version, ' ') IN {CHECKSUM}) <> 1 "
+    f"OR {CHECKSUM} = CONCAT(version, ' ', {{checksum}}))"
 )
 _EXPECTED = " AND version = ?"
 _LEASED = (
@@ -69,21 +76,58 @@ _KEY_SPELLINGS = (
 )
 
 
-_SELECT = (
-    "SELECT session_id, state_key, state_data, version FROM {{states}} WHERE session_id IN ({}) AND state_key IN ({})"
-)
+_SELECT = "SELECT session_id, state_key, {} FROM {{states}} WHERE session_id IN ({}) AND state_key IN ({})"
 _FIRST, _ORDERED = " AND item_index = 0", " ORDER BY item_index"
 _HELD = _FIRST + "{hold}"
 
 
+class Counted(IntEnum):
+    """What a table counts saves by; the number is that of a value's columns."""
+
+    NOTHING = 1
+    VERSIONS = 2
+    CHECKSUMS = 3
+
+
 @cache
-def _select(places: int, keys: int, end: str) -> str:
+def _add(columns: Counted) -> str:
+    kept = _VALUE_COLUMNS[:columns]
+    return (
+        f"INSERT INTO {{states}} (session_id, state_key, item_index, {', '.join(kept)}) "
+        f"VALUES (?, ?, ?, {', '.join('?' * columns)})"
+    )
+
+
+@cache
+def _set(columns: Counted) -> str:
+    return f"UPDATE {{states}} SET {', '.join(f'{name} = ?' for name in _VALUE_COLUMNS[:columns])}{{touch}}{_HERE}"
+
+
+@cache
+def _replace(columns: Counted) -> str:
+    # The note first: some servers compute each column from those that are set already.
+    note = f"{CHECKSUM} = CONCAT(GREATEST(version, ?) + 1, ' ', CAST(? AS CHAR(64))), "
+    return (
+        f"UPDATE {{states}} SET {note if columns >= Counted.CHECKSUMS else ''}version = {{next_version}}, "
+        f"state_data = ?{{touch}}{_HERE} "
+        # A row of a list has no version, nor has a value that Java saved before it knew any.
+        "AND version > 0"
+    )
+
+
+@cache
+def _select(columns: Counted, places: int, keys: int, end: str) -> str:
     """Return the statement for rows of some names in some slots; the first of each are a value, or item, and a hash."""
-    return _SELECT.format(", ".join("?" * places), ", ".join("?" * keys)) + end
+    found = _VALUE_COLUMNS[:columns] + _WITHOUT_THEM[columns:]
+    return _SELECT.format(", ".join(found), ", ".join("?" * places), ", ".join("?" * keys)) + end
 
 
 ENOUGH_ALONE = frozenset(
-    _select(places, keys, end) for places in (1, 2, 3) for keys in (2, 4) for end in (_FIRST, _ORDERED)
+    _select(columns, places, keys, end)
+    for columns in Counted
+    for places in (1, 2, 3)
+    for keys in (2, 4)
+    for end in (_FIRST, _ORDERED)
 )
 """Statements that tell all that is asked for."""
 
@@ -93,7 +137,7 @@ class _Held(NamedTuple):
 
     place: str
     key: str
-    rows: list[Stored]
+    rows: list[Row]
     """A value, or items of a list."""
     mark: str | None
     """What says that it is a list."""
@@ -109,12 +153,21 @@ class StateRows:
 
     One that Java made may fold case and accents (`folds`): there, rows are taken for a slot's only if their names are
     the same to the letter, and what comes second to a name that the table takes for the same gets a name of our own.
+    `seen` is for a table that Java may write to.
     """
 
-    def __init__(self, layout: Layout, *, folds: bool = False, versions: bool = True) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        folds: bool = False,
+        columns: Counted = Counted.VERSIONS,
+        seen: SeenValues | None = None,
+    ) -> None:
         self._layout: Layout = layout
         self._folds = folds
-        self._versions = versions
+        self._columns = columns
+        self._seen = seen
 
     # Names.
 
@@ -146,13 +199,10 @@ class StateRows:
         """Return what a name holds in the first of these slots that holds anything of the name."""
         keys = self._keys(name)
         wanted = [*keys, *(key + HASH for key in keys)]
-        found: dict[tuple[str, str], list[Stored]] = {}
-        statement = _select(len(places), len(wanted), end)
-        if not self._versions:
-            # A table from before there were any, which nobody has written to yet.
-            statement = statement.replace(", version FROM", ", 0 FROM")
-        for place, key, data, version in (yield statement, (*places, *wanted)):
-            found.setdefault((place, key), []).append(Stored(data, version))
+        found: dict[tuple[str, str], list[Row]] = {}
+        statement = _select(self._columns, len(places), len(wanted), end)
+        for place, key, *kept in (yield statement, (*places, *wanted)):
+            found.setdefault((place, key), []).append(Row(*kept))
         for place in places:
             for key in keys:
                 rows, marks = found.get((place, key), []), found.get((place, key + HASH), [])
@@ -166,8 +216,12 @@ class StateRows:
             return None
         if held.is_list:
             raise holds_list(slot, name)
+        row = held.rows[0]
         # What 1.x left has no version that a save would go on from.
-        return held.rows[0] if held.place in self._homes(slot) else held.rows[0]._replace(version=0)
+        return Stored(row.text, self._version(slot, name, row) if held.place in self._homes(slot) else 0)
+
+    def _version(self, slot: Slot, name: str, row: Row) -> int:
+        return row.version if self._seen is None else self._seen.version((slot, name), row)
 
     def get_list(self, slot: Slot, name: str) -> Operation[Sequence[str | bytes]]:
         held = yield from self._find(self._places(slot), name, _ORDERED)
@@ -188,7 +242,7 @@ class StateRows:
         found: dict[str, bool] = {}
         for home in self._homes(slot):
             exactly, given = (_EXACTLY, (home, home)) if self._folds else ("", (home,))
-            told = _NAMES if self._versions else _NAMES.replace("MAX(version)", "0")
+            told = _NAMES if self._columns >= Counted.VERSIONS else _NAMES.replace("MAX(version)", "0")
             rows = yield from self._spelled(told + exactly + _GROUPED, given)
             for key, (count, version) in rows.items():
                 name = names.read_key(key.removesuffix(HASH))
@@ -241,26 +295,30 @@ class StateRows:
 
     def put(self, slot: Slot, name: str, text: str, expected: int | None, again: bool) -> Operation[int]:
         held = yield from self._hold(slot, name)
-        version = 0 if held is None or held.is_list else held.rows[0].version
-        if expected is not None and (version != expected or (held is not None and held.is_list)):
+        row = None if held is None or held.is_list else held.rows[0]
+        # Without a column for it, a version is that of a text which this process has met.
+        is_counted = row is None or self._columns >= Counted.VERSIONS
+        is_known = is_counted or (self._seen is not None and self._seen.get((slot, name)) is not None)
+        version = 0 if row is None else self._version(slot, name, row)
+        if expected is not None and (version != expected or not is_known or (held is not None and held.is_list)):
             if not again:
                 raise StaleState(*slot, name, expected)
-            if held is not None and held.rows == [Stored(text, expected + 1)]:
-                return version
+            if row is not None and row.text == text and (version == expected + 1 or not is_counted):
+                return expected + 1
             # An earlier run may have been done before others saved this.
             raise OutcomeUnknown("a state", unanswered=True)
         if held is None:
             place, key = yield from self._make_room(slot, name)
-            yield _ADD, (place, key, 0, text, 1)
+            yield self._add(place, key, 0, text, 1)
             # Behind it, so that who makes a list of this name meanwhile is met in one of the two rows.
             yield self._cut(place, key + HASH)
-        elif held.is_list:
+        elif row is None:
             yield self._cut(held.place, held.key)
             yield self._cut(held.place, held.key + HASH)
-            yield _ADD, (held.place, held.key, 0, text, 1)
+            yield self._add(held.place, held.key, 0, text, 1)
         else:
-            yield _SET, (text, version + 1, held.place, held.key)
-            if version == 0 or held.mark is not None:
+            yield self._set(held.place, held.key, text, version + 1)
+            if row.version == 0 or held.mark is not None:
                 # It was a list whose hash somebody removed, or over which Java saved a value.
                 yield self._cut(held.place, held.key, 1)
                 yield self._cut(held.place, held.key + HASH)
@@ -272,18 +330,37 @@ class StateRows:
         It gives nothing, and changes nothing, where there is no value, where it is at another version, where the lease
         is lost, or where `put` has to find out.
         """
-        if self._folds:
+        if self._folds or self._columns < Counted.VERSIONS:
             return None
-        place, key = self._homes(slot)[0], self._keys(name)[0]
-        statement, given = _REPLACE, (text, place, key)
-        if expected is not None:
-            statement, given = statement + _EXPECTED, (*given, expected)
+        seen = None if self._seen is None else self._seen.get((slot, name))
+        if seen is not None and expected is not None and (expected != seen.version or seen.stored == 0):
+            return None
+        # The next version is above all that this process gave.
+        least = 0 if seen is None else seen.version
+        given: list[Any] = [least, text, self._homes(slot)[0], self._keys(name)[0]]
+        conditions: list[str] = []
+        if self._columns >= Counted.CHECKSUMS:
+            given = [least, checksum_of(text), *given]
+            if seen is None or expected is None:
+                conditions.append(_COUNTED)
+        if seen is not None and (conditions or expected is not None):
+            conditions.append(_AS_SEEN)
+            given += [seen.stored, seen.checksum]
+        statement = _replace(self._columns) + (f" AND ({' OR '.join(conditions)})" if conditions else "")
+        if seen is None and expected is not None:
+            statement += _EXPECTED
+            given.append(expected)
         if fence is not None:
-            statement, given = (
-                statement + _LEASED,
-                (*given, fence.slot.user_id or "", fence.slot.session_id, fence.token),
-            )
-        return statement + _GIVE_VERSION, given
+            statement += _LEASED
+            given += [fence.slot.user_id or "", fence.slot.session_id, fence.token]
+        return statement + _GIVE_VERSION, tuple(given)
+
+    def saved(self, slot: Slot, name: str, text: str, version: int) -> None:
+        """Take note that `put` or `replace` is done, and gave this version."""
+        if self._seen is not None:
+            stored = version if self._columns >= Counted.VERSIONS else 0
+            is_noted = self._columns >= Counted.CHECKSUMS
+            self._seen.saved((slot, name), None if is_noted else Seen(stored, checksum_of(text), version))
 
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool, again: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)
@@ -299,7 +376,7 @@ class StateRows:
         if held is not None and held.is_list:
             place, key = held.place, held.key
             if held.mark != mark:
-                yield _SET, (mark, 0, place, key + HASH)
+                yield self._set(place, key + HASH, mark, 0)
             found = yield _ITEMS, (place, key)
             if [index for index, _ in found] == list(range(len(found))):
                 common = common_items([text for _, text in found], texts)
@@ -309,10 +386,11 @@ class StateRows:
             place, key = (yield from self._make_room(slot, name)) if held is None else held[:2]
             if held is not None:
                 yield self._cut(place, key + HASH)
-            yield _ADD, (place, key + HASH, 0, mark, 0)
+            yield self._add(place, key + HASH, 0, mark, 0)
             yield self._cut(place, key)
         if common < len(texts):
-            yield _ADD, Many((place, key, index, texts[index], 0) for index in range(common, len(texts)))
+            items = ((place, key, index, *self._kept(texts[index], 0)) for index in range(common, len(texts)))
+            yield _add(self._columns), Many(items)
 
     def drop(self, slot: Slot, name: str | None) -> Operation[None]:
         for place in self._places(slot):
@@ -345,6 +423,17 @@ class StateRows:
             yield _DROP_SPELLED, (place,)
         return there
 
+    def _add(self, place: str, key: str, index: int, text: str, version: int) -> Statement:
+        return _add(self._columns), (place, key, index, *self._kept(text, version))
+
+    def _set(self, place: str, key: str, text: str, version: int) -> Statement:
+        return _set(self._columns), (*self._kept(text, version), place, key)
+
+    def _kept(self, text: str, version: int) -> tuple[Any, ...]:
+        """Return what the columns of a row hold; rows of lists have neither a version nor a note."""
+        note = note_of(version, text) if version and self._columns >= Counted.CHECKSUMS else None
+        return (text, version, note)[: self._columns]
+
     def _cut(self, place: str, key: str, index: int = 0) -> Statement:
         """Return the statement that removes the rows of a name from an item on."""
         if self._folds:
@@ -372,7 +461,7 @@ class StateRows:
             # The table takes another slot for this one, or may come to.
             place = others[0]
         if place.startswith(names.HASHED) and not (yield _HOLD_IDS, (place, IDS)):
-            yield _ADD, (place, IDS, 0, names.write_ids(slot), 0)
+            yield self._add(place, IDS, 0, names.write_ids(slot), 0)
         key, *others = self._keys(name)
         marked = key, key + HASH
         if others and (
