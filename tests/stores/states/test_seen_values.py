@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from leafward.stores import Slot
-from leafward.stores.sql.states import Counted
+from leafward.stores.sql.state_statements import Counted
 from leafward.stores.states import seen_values
 from leafward.stores.states.seen_values import Row, Seen, SeenValues, checksum_of, note_of
 

@@ -12,8 +12,9 @@ from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.sql import tables
 from leafward.stores.sql.dialect import STATES
+from leafward.stores.sql.state_statements import CHECKSUM, LOCK_NAME, Counted
 from leafward.stores.sql.state_table import SqlStates
-from leafward.stores.sql.states import CHECKSUM, LOCK_NAME, Counted, StateRows
+from leafward.stores.sql.states import StateRows
 from leafward.stores.states.seen_values import SeenValues
 from leafward.stores.states.table import Layout
 
