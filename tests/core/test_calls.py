@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leafward import Message, Session, assistant, open_store, tool_result, user
-from leafward.core.calls import Call, missing_calls, pair
+from leafward.core.calls import Call, open_ends, pair
 from leafward.core.cuts import Cuts
 from leafward.core.message import Message as Stored
 from leafward.core.notices import with_notices
@@ -172,8 +172,8 @@ def test_a_transcript_names_the_tool_of_a_nameless_result() -> None:
 def test_calls_outside_a_window_are_missed_also_when_their_id_is_used_again_in_it() -> None:
     window = [tool_result("c0", "old"), assistant([call("c0")]), tool_result("c0", "new")]
 
-    assert missing_calls(window) == {"c0"}
-    assert missing_calls(window[1:]) == set()
+    assert open_ends(window) == ({"c0"}, False)
+    assert open_ends(window[1:]) == (set(), False)
 
 
 @pytest.mark.parametrize("limit", range(1, 7))
@@ -186,7 +186,7 @@ async def test_a_window_holds_the_call_of_each_result_when_an_id_is_used_again(l
 
         recent = await session.get_recent_history(max_messages=limit)
 
-        assert missing_calls(recent.messages) == set()
+        assert open_ends(recent.messages) == (set(), False)
         assert len(recent.messages) <= limit + 1
         assert "whose call is not part" not in str(to_anthropic(recent.messages))
 

@@ -180,18 +180,15 @@ def called_ids(message: Message, parts: int | None = None) -> set[str]:
     return {item.id for item in _items(message, 0, parts) if isinstance(item, Call)}
 
 
-def missing_calls(messages: Sequence[Message]) -> set[str]:
-    """Return the ids of the calls that results in these messages answer and that are not above them."""
+def open_ends(messages: Sequence[Message]) -> tuple[set[str], bool]:
+    """Return the ids of calls that are not above results that answer them, and whether a call has no result."""
+    if all(part["type"] == "text" for message in messages for part in parts_of(message.body)):
+        return set(), False
     pairs = pair(messages)
     alone = {result for result in pairs.orphans if result not in pairs.repeats}
     early = {result for call, result in pairs.answers.items() if pairs.places[call] > pairs.places[result]}
-    return {result.call_id for result in alone | early if result.call_id}
-
-
-def has_unanswered_call(messages: Sequence[Message]) -> bool:
-    """Tell whether a call in these messages has no result among them."""
-    pairs = pair(messages)
-    return any(item not in pairs.answers for row in pairs.items for item in row if isinstance(item, Call))
+    missing = {result.call_id for result in alone | early if result.call_id}
+    return missing, any(item not in pairs.answers for row in pairs.items for item in row if isinstance(item, Call))
 
 
 def holds_only_results(message: Message) -> bool:

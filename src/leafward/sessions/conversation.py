@@ -15,6 +15,7 @@ from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.core.times import to_micros
 from leafward.sessions.message_writer import MessageLike
+from leafward.sessions.recent import RecentHistory, WindowSize, read_recent
 from leafward.sessions.session_parts import SessionParts
 from leafward.stores.contracts import MessageStore, SearchFilter
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from leafward.core.ranking import SearchResult
     from leafward.core.tree import TreeNode
     from leafward.sessions.changes import Change
-    from leafward.sessions.recent import RecentHistory
 
 _PAGE = 256
 _MOST = 2**31 - 1
@@ -147,9 +147,7 @@ class Conversation(ABC):
         The newest message is always there, and a tool result always comes with its call, if need be over the limit.
         Tokens are those counted when the message was stored; bytes are those of its JSON.
         """
-        from leafward.sessions.recent import Limits, read_recent
-
-        return await read_recent(self._use(), self._scope, Limits(max_messages, max_tokens, max_bytes))
+        return await read_recent(self._use(), self._scope, WindowSize(max_messages, max_tokens, max_bytes))
 
     async def get_message(self, message_id: str) -> Message | None:
         """Return a message of this session, or `None`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from leafward.core.calls import answers_below, called_ids, holds_only_results, open_ends
 from leafward.core.ids import Scope
 from leafward.core.message import Message, wire_size
 from leafward.stores.contracts import MessageStore, PathPage
@@ -21,33 +22,33 @@ class RecentHistory:
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class WindowSize:
     """How much history is wanted; `None` is no limit."""
 
-    max_messages: int | None
-    max_tokens: int | None
-    max_bytes: int | None
+    def __init__(self, max_messages: int | None, max_tokens: int | None, max_bytes: int | None) -> None:
+        self.max_messages = _checked("max_messages", max_messages)
+        self._max_tokens = _checked("max_tokens", max_tokens)
+        self._max_bytes = _checked("max_bytes", max_bytes)
 
-    def __post_init__(self) -> None:
-        for name in ("max_messages", "max_tokens", "max_bytes"):
-            limit: int | None = getattr(self, name)
-            if limit is not None and (not isinstance(limit, int) or limit < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"{name} is a whole number of at least 0, not {limit!r}")
-
-    def hold(self, messages: int, tokens: int, size: int) -> bool:
+    def holds(self, messages: int, tokens: int, size: int) -> bool:
         return (
             (self.max_messages is None or messages <= self.max_messages)
-            and (self.max_tokens is None or tokens <= self.max_tokens)
-            and (self.max_bytes is None or size <= self.max_bytes)
+            and (self._max_tokens is None or tokens <= self._max_tokens)
+            and (self._max_bytes is None or size <= self._max_bytes)
         )
+
+
+def _checked(name: str, limit: int | None) -> int | None:
+    if limit is not None and (not isinstance(limit, int) or limit < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name} is a whole number of at least 0, not {limit!r}")
+    return limit
 
 
 class Window:
     """Takes messages newest first while they fit, and beyond that until each call and result in it has the other."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, size: WindowSize) -> None:
+        self._size = size
         self._open = True
         self._seen: list[Message] = []
         self._kept = 0
@@ -60,13 +61,10 @@ class Window:
 
     def offer(self, message: Message, tokens: int, size: int) -> bool:
         """Look at the next older message; False when no older one can belong to the window."""
-        # Loaded when a window is first read: most processes that write never do.
-        from leafward.core.calls import answers_below, called_ids, holds_only_results
-
         self._tokens += tokens
         self._bytes += wire_size(message.id, message.role, size)
         if self._open and self._seen:
-            self._open = self._limits.hold(len(self._seen) + 1, self._tokens, self._bytes)
+            self._open = self._size.holds(len(self._seen) + 1, self._tokens, self._bytes)
             if not self._open:
                 self._look_for_partners()
         belongs = not self._open and (
@@ -83,10 +81,7 @@ class Window:
         return True
 
     def _look_for_partners(self) -> None:
-        from leafward.core.calls import has_unanswered_call, missing_calls
-
-        self._wanted = missing_calls(self._window())
-        self._unanswered = has_unanswered_call(self._window())
+        self._wanted, self._unanswered = open_ends(self._window())
 
     def result(self, *, reached_root: bool) -> RecentHistory:
         # What was looked at and not kept was looked at for a call that is nowhere on the path.
@@ -96,19 +91,19 @@ class Window:
         return self._seen[: self._kept][::-1]
 
 
-async def read_recent(messages: MessageStore, scope: Scope, limits: Limits) -> RecentHistory:
+async def read_recent(messages: MessageStore, scope: Scope, size: WindowSize) -> RecentHistory:
     """Read the newest end of the current path, a page at a time."""
-    window = Window(limits)
-    size = _FIRST_PAGE if limits.max_messages is None else min(limits.max_messages, _LARGEST_PAGE) + 1
-    page = await messages.path_page(scope, newest_first=True, limit=size)
+    window = Window(size)
+    limit = _FIRST_PAGE if size.max_messages is None else min(size.max_messages, _LARGEST_PAGE) + 1
+    page = await messages.path_page(scope, newest_first=True, limit=limit)
     while True:
         for message, tokens, stored_bytes in _rows(page):
             if not window.offer(message, tokens, stored_bytes):
                 return window.result(reached_root=False)
         if page.next is None:
             return window.result(reached_root=True)
-        size = min(2 * size, _LARGEST_PAGE)
-        page = await messages.path_page(scope, cursor=page.next, newest_first=True, limit=size)
+        limit = min(2 * limit, _LARGEST_PAGE)
+        page = await messages.path_page(scope, cursor=page.next, newest_first=True, limit=limit)
 
 
 def _rows(page: PathPage) -> Iterator[tuple[Message, int, int]]:

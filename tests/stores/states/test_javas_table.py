@@ -47,7 +47,7 @@ class TestATableThatJavaMade:
     async def test_gets_versions_when_something_is_saved(self, url: str, table: str) -> None:
         into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
         await self.ask(url, f"""{into} ('alice:s0', 'a', '{{"n":1}}')""")
-        async with MysqlAgentStateStore(url, table, create=False) as states:
+        async with MysqlAgentStateStore(url, table) as states:
             assert await states.get_versioned(SessionKey("s0", "alice"), "a") == ({"n": 1}, 0)
             assert await states.get_list(SessionKey("s0", "alice"), "a") == [{"n": 1}]
             await states.delete(SessionKey("s0", "alice"))
@@ -162,6 +162,25 @@ class TestATableThatJavaMade:
             )
             for user_id, name in zip(users, names, strict=True):
                 assert await one.get(SessionKey("s", user_id), name) == {"of": [user_id, name]}
+
+    async def test_of_1x_has_a_session_that_looks_like_a_name_of_ours(self, url: str, table: str) -> None:
+        like_ours, twin = "~x61", row_names.own_name(Slot(None, "~x61"))
+        into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
+        await self.ask(url, f"""{into} ('{like_ours}', 'a', '{{"of":"java"}}')""")
+        for layout in ("1.x", "2.x"):
+            async with MysqlAgentStateStore(url, table, layout=layout) as states:
+                assert await states.get(like_ours, "a") == {"of": "java"}
+                assert await states.list_session_keys() == {SessionKey(like_ours)}
+        async with MysqlSession(url, table=table) as session:
+            await session.save(like_ours, "a", {"of": "us"})
+            await session.save(twin, "a", {"of": "its twin"})
+            assert await session.get(like_ours, "a") == {"of": "us"}
+            assert await session.list_session_keys() == {SessionKey(like_ours), SessionKey(twin)}
+            assert await self.ask(url, f"SELECT state_data FROM {table} WHERE session_id = '{like_ours}'") == [
+                ('{"of":"us"}',)
+            ]
+            await session.delete(like_ours)
+            assert await session.list_session_keys() == {SessionKey(twin)}
 
     async def test_is_what_mysql_session_goes_on_with(self, url: str, table: str) -> None:
         into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"

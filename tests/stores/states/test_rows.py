@@ -22,6 +22,7 @@ from leafward import (
 from leafward.stores import MysqlAgentStateStore, PostgresAgentStateStore, Slot
 from leafward.stores.servers import running
 from leafward.stores.servers.states import ServerStates
+from leafward.stores.states import row_names
 from leafward.stores.states.store import StateStore
 from tests.stores.both_servers import KINDS, BehindAProxy, Kind, OnBothServers
 from tests.stores.proxy import Fault, Proxy
@@ -246,6 +247,29 @@ class TestTheOldLayout(InATable):
             ]
         await kind.ask(url, f"DROP TABLE {where(kind, prefix)}")
 
+    @pytest.mark.parametrize("session_id", ["~x61", "~x", "~xff", "~x5b6e756c6c5d", "~x5b312c2273225d"])
+    async def test_names_a_session_literally_though_it_looks_like_a_name_of_ours(
+        self, kind: Kind, url: str, prefix: str, session_id: str
+    ) -> None:
+        async with made(kind, url, prefix, layout="1.x") as states:
+            await states.exists("s")
+            twin = row_names.own_name(Slot(None, session_id))
+            # As leafward named it before.
+            await self.put(kind, url, prefix, (twin, "a", 0, '{"of":"us, before"}'))
+            assert await states.get(session_id, "a") == {"of": "us, before"}
+            assert await states.list_session_keys() == {SessionKey(session_id)}
+            await states.delete(session_id)
+            await self.put(kind, url, prefix, (session_id, "a", 0, '{"of":"java"}'))
+            await states.save(twin, "a", {"of": "its twin"})
+            assert await states.get(session_id, "a") == {"of": "java"}
+            await states.save(session_id, "b", {"of": "us"})
+            assert await states.list_session_keys() == {SessionKey(session_id), SessionKey(twin)}
+            rows = [row[:2] for row in await self.rows(kind, url, prefix)]
+            assert {(session_id, "a"), (session_id, "b")} < {*rows}
+            await states.delete(session_id)
+            assert await states.list_session_keys() == {SessionKey(twin)}
+            await kind.ask(url, f"DROP TABLE {where(kind, prefix)}")
+
     async def test_is_found_by_who_reads_the_new_one(
         self, states: StateStore, kind: Kind, url: str, prefix: str
     ) -> None:
@@ -380,6 +404,23 @@ class TestTheTable(InATable):
                     await states.save("S", "a", {"n": 2})
                     assert await states.get("s", "a") == {"n": 1}
         await kind.ask(postgres_url, f"DROP TABLE {table}", "DROP COLLATION folding")
+
+    async def test_whose_texts_change_when_they_are_stored_has_versions_all_the_same(
+        self, postgres_url: str, prefix: str
+    ) -> None:
+        kind = KINDS["postgres"]
+        async with made(kind, postgres_url, prefix) as states:
+            await states.exists("s")
+        table = where(kind, prefix)
+        changed = "ALTER COLUMN state_data TYPE JSONB USING CAST(state_data AS JSONB)"
+        await kind.ask(postgres_url, f"ALTER TABLE {table} {changed}")
+        async with made(kind, postgres_url, prefix) as states:
+            assert await states.save_if_version("s", "a", {"n": 1, "a": 2}, 0) == 1
+            assert await states.save_if_version("s", "a", {"n": 2, "a": 2}, 1) == 2
+            assert await states.get_versioned("s", "a") == ({"n": 2, "a": 2}, 2)
+            with pytest.raises(StaleState):
+                await states.save_if_version("s", "a", {"n": 3}, 1)
+        await kind.ask(postgres_url, f"DROP TABLE {table}")
 
     async def test_an_unknown_layout_is_refused(self, kind: Kind, url: str, prefix: str) -> None:
         with pytest.raises(ConfigurationError, match="layout"):

@@ -58,7 +58,10 @@ class _OnServer(Standalone):
 
 
 class MysqlAgentStateStore(_OnServer):
-    """States in MySQL or MariaDB, in the table that AgentScope for Java has: `mysql://user@host/database`."""
+    """States in MySQL or MariaDB, in the table that AgentScope for Java has: `mysql://user@host/database`.
+
+    With `create` the table is made if it is missing, and gets the columns it lacks at the first save.
+    """
 
     _scheme = "mysql"
 
@@ -73,7 +76,10 @@ class MysqlAgentStateStore(_OnServer):
 
 
 class PostgresAgentStateStore(_OnServer):
-    """States in PostgreSQL, in the table that AgentScope for Java has: `postgresql://user@host/database`."""
+    """States in PostgreSQL, in the table that AgentScope for Java has: `postgresql://user@host/database`.
+
+    With `create` the table is made if it is missing, and gets the columns it lacks at the first save.
+    """
 
     _scheme = "postgresql"
 
@@ -97,7 +103,10 @@ class PostgresAgentStateStore(_OnServer):
 
 
 class MysqlSession(MysqlAgentStateStore):
-    """The name that the store has in AgentScope 1.x, in its layout; the table has to be there."""
+    """The name that the store has in AgentScope 1.x, in its layout.
+
+    Without `create` the table has to be there, and stays unchanged.
+    """
 
     def __init__(self, url: str, create: bool = False, *, table: str = STATES.table) -> None:
         super().__init__(url, table, layout="1.x", create=create)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from leafward.core.errors import LeafwardError
 from leafward.stores.contracts import Durability, Weight
 from leafward.stores.leases import Fence
-from leafward.stores.sql import states
+from leafward.stores.sql import state_statements
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
 from leafward.stores.sql.operations import CLOCK, Many, Operation
@@ -226,7 +226,9 @@ class Server(ABC):
         """Return what an operation finds by its first statement, a snapshot by itself; `None` if it needs more."""
         try:
             statement, parameters = next(operation)
-            if (statement in ENOUGH_ALONE or statement in states.ENOUGH_ALONE) and not isinstance(parameters, Many):
+            if (statement in ENOUGH_ALONE or statement in state_statements.ENOUGH_ALONE) and not isinstance(
+                parameters, Many
+            ):
                 operation.send(await self.execute(connection, statement, parameters, writing=False))
         except StopIteration as stop:
             return (stop.value,)

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, NamedTuple
 
 from leafward.core.errors import ConfigurationError
 from leafward.stores.leases import Slot
 from leafward.stores.servers.running import ServerRunner
-from leafward.stores.servers.server import Server
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.sql import tables
 from leafward.stores.sql.dialect import STATES
+from leafward.stores.sql.state_statements import CHECKSUM, LOCK_NAME, Counted
 from leafward.stores.sql.state_table import SqlStates
-from leafward.stores.sql.states import LOCK_NAME, StateRows
+from leafward.stores.sql.states import StateRows
+from leafward.stores.states.seen_values import SeenValues
 from leafward.stores.states.table import Layout
 
+_log = logging.getLogger(__name__)
+
 COLUMNS = """
-    SELECT column_name, coalesce(collation_name, 'default') FROM information_schema.columns
+    SELECT column_name, data_type, coalesce(collation_name, 'default') FROM information_schema.columns
     WHERE table_schema = {schema} AND table_name = ?"""
 HAS_SCHEMA = "SELECT 1 FROM information_schema.schemata WHERE schema_name = {schema}"
 
 NEEDED = frozenset({"session_id", "state_key", "item_index", "state_data"})
 OLD = frozenset({"session_id", "state_data"})
+TEXTS = frozenset({"text", "mediumtext", "longtext", "varchar", "character varying"})
+"""Types of columns that return a text as it was saved; JSON columns do not."""
+
+LACKING = {
+    "version": "Versions of states are counted by each process for itself",
+    CHECKSUM: "A save by AgentScope for Java 2.0.2 or earlier is noticed only by a process that has read or saved the "
+    "state before",
+}
+"""What it means that a column is missing."""
+
+
+class _Column(NamedTuple):
+    type: str
+    collation: str
 
 
 class _Table(NamedTuple):
@@ -29,11 +48,28 @@ class _Table(NamedTuple):
 
     folds: bool
     """Whether it takes one id for another."""
-    versions: bool
+    keeps_texts: bool
+    """Whether a text is read as it was saved, and so has a checksum."""
+    columns: frozenset[str]
+
+    @property
+    def missing(self) -> list[str]:
+        wanted = ("version", CHECKSUM) if self.keeps_texts else ("version",)
+        return [name for name in wanted if name not in self.columns]
+
+    @property
+    def counted(self) -> Counted:
+        if "version" not in self.columns:
+            return Counted.NOTHING
+        return Counted.CHECKSUMS if self.keeps_texts and CHECKSUM in self.columns else Counted.VERSIONS
 
 
 class ServerStates(SqlStates):
-    """States in a table that is looked at, and made if need be, when it is first used."""
+    """States in a table that is looked at, and made if need be, when it is first used.
+
+    One that Java made gets the columns that it lacks at the first save, unless `create` is false or the account may not
+    alter it. Then versions are those that the table has, or those that this process counts; a warning says so.
+    """
 
     def __init__(self, runner: ServerRunner, server: Server, layout: Layout, *, create: bool = True) -> None:
         super().__init__(runner, StateRows(layout))
@@ -41,22 +77,33 @@ class ServerStates(SqlStates):
         self._server = server
         self._layout: Layout = layout
         self._create = create
+        self._seen = SeenValues()
         self._has_versions = False
-        """Whether the table is known to have all that is needed; then it is looked at no more."""
+        """Whether the table is known to have versions; then it is not looked at again for a read."""
+        self._is_complete = False
+        """Whether it has all columns that it will get; then it is not looked at again for a save either."""
+        self._has_warned = False
         self._looking = asyncio.Lock()
 
     async def _ready(self, *, saving: bool = False) -> StateRows:
-        if self._has_versions:
+        if self._is_complete or (self._has_versions and not saving):
             return self._rows
         async with self._looking:
-            # Until there are versions, each time: whoever saves next adds them.
+            # Until there are versions, each time: another process may add them, and then counts on them.
             table = await self._runner.use(self._prepare)
-            if saving and not table.versions:
-                await self._runner.use(self._add_versions)
-                table = table._replace(versions=True)
-            self._rows = StateRows(self._layout, folds=table.folds, versions=table.versions)
-            self._has_versions = table.versions
+            if saving and table.missing:
+                table = await self._completed(table)
+            seen = self._seen if table.keeps_texts else None
+            self._rows = StateRows(self._layout, folds=table.folds, columns=table.counted, seen=seen)
+            self._has_versions = table.counted >= Counted.VERSIONS
+            self._is_complete = self._has_versions and (saving or not table.missing)
             return self._rows
+
+    async def _completed(self, table: _Table) -> _Table:
+        if not self._create:
+            self._warn(table, "the store was opened with create=False")
+        # What was refused once is not tried again.
+        return table if self._has_warned else await self._runner.use(lambda one: self._add_columns(one, table))
 
     async def forget(self, slot: Slot) -> bool:
         # Whoever deletes a session need not have a table of states, nor get one; nor one that we could save in.
@@ -90,12 +137,13 @@ class ServerStates(SqlStates):
         if not columns.keys() >= NEEDED:
             raise self._refused(table, columns.keys() >= OLD)
         odd = await self._server.odd_collations(connection, _collations(columns))
-        return _Table(not self._server.dialect.bytewise.issuperset(odd), "version" in columns)
+        folds = not self._server.dialect.bytewise.issuperset(odd)
+        return _Table(folds, columns["state_data"].type.lower() in TEXTS, frozenset(columns))
 
-    async def _columns(self, connection: Any) -> dict[str, str]:
-        """Return the names of the table's columns, with their collations."""
+    async def _columns(self, connection: Any) -> dict[str, _Column]:
+        """Return the table's columns by their names."""
         rows = await self._server.execute(connection, COLUMNS, (self._server.dialect.states.table,), writing=False)
-        return {name.lower(): collation for name, collation in rows}
+        return {name.lower(): _Column(*rest) for name, *rest in rows}
 
     async def _make(self, connection: Any) -> None:
         server = self._server
@@ -107,14 +155,38 @@ class ServerStates(SqlStates):
         await server.execute(connection, tables.CREATE_STATES, (), writing=True)
         await server.commit(connection)
 
-    async def _add_versions(self, connection: Any) -> None:
-        # As Java does, whoever may make tables.
-        try:
-            await self._server.execute(connection, tables.ADD_STATE_VERSIONS, (), writing=True)
-        except self._server.errors:
-            # Another process may have been first.
-            if "version" not in await self._columns(connection):
-                raise
+    async def _add_columns(self, connection: Any, table: _Table) -> _Table:
+        """Add the columns that are missing, as Java does with the one for versions; return the table as it is then."""
+        for name in table.missing:
+            try:
+                await self._server.execute(connection, tables.ADD_STATE_COLUMNS[name], (), writing=True)
+            except self._server.errors as error:
+                if self._server.judge(error) is not Failure.FINAL:
+                    raise
+                # Another process may have been first.
+                table = table._replace(columns=frozenset(await self._columns(connection)))
+                if name not in table.columns:
+                    self._warn(table, str(self._server.explain(error)))
+                    break
+            else:
+                table = table._replace(columns=table.columns | {name})
+        return table
+
+    def _warn(self, table: _Table, reason: str) -> None:
+        """Say once what does not hold in a table that lacks a column."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        name = table.missing[0]
+        _log.warning(
+            "the table %s on %s has no column %s, and it was not added: %s. %s. To add it: %s",
+            self._server.dialect.states.table,
+            self._server.where,
+            name,
+            reason,
+            LACKING[name],
+            self._server.dialect.named(tables.ADD_STATE_COLUMNS[name]),
+        )
 
     def _refused(self, table: str, old: bool) -> ConfigurationError:
         where = f"the table {table} on {self._server.where}"
@@ -127,5 +199,5 @@ class ServerStates(SqlStates):
         return ConfigurationError(f"{where} is somebody else's: nothing was touched; name another table")
 
 
-def _collations(columns: dict[str, str]) -> set[str]:
-    return {columns["session_id"], columns["state_key"]}
+def _collations(columns: dict[str, _Column]) -> set[str]:
+    return {columns["session_id"].collation, columns["state_key"].collation}

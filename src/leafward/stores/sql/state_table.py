@@ -53,7 +53,9 @@ class SqlStates:
         async with self._gate.turn(slot):
             rows = await self._ready(saving=True)
             alone = rows.replace(slot, name, text, expected, fence)
-            return await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
+            version = await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
+            rows.saved(slot, name, text, version)
+            return version
 
     async def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         rows = await self._ready()

@@ -7,14 +7,16 @@ a list. Java keeps a hash of its own making there, and writes a list anew when i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 from leafward.core.errors import OutcomeUnknown, StaleState
 from leafward.stores.leases import Fence, Slot
+from leafward.stores.sql import state_statements as sql
 from leafward.stores.sql.operations import Many, Operation, Statement
+from leafward.stores.sql.state_statements import Counted
 from leafward.stores.states import row_names as names
 from leafward.stores.states.row_names import HASH, IDS
+from leafward.stores.states.seen_values import Row, Seen, SeenValues, checksum_of, note_of
 from leafward.stores.states.table import (
     EMPTY,
     FILLED,
@@ -26,74 +28,13 @@ from leafward.stores.states.table import (
     holds_value,
 )
 
-_ADD = "INSERT INTO {states} (session_id, state_key, item_index, state_data, version) VALUES (?, ?, ?, ?, ?)"
-_SET = (
-    "UPDATE {states} SET state_data = ?, version = ?{touch} WHERE session_id = ? AND state_key = ? AND item_index = 0"
-)
-_REPLACE = (
-    "UPDATE {states} SET state_data = ?, version = {next_version}{touch} "
-    # A row of a list has no version, nor has a value that Java saved before it knew any.
-    "WHERE session_id = ? AND state_key = ? AND item_index = 0 AND version > 0"
-)
-_EXPECTED = " AND version = ?"
-_LEASED = (
-    " AND EXISTS (SELECT 1 FROM {p}lease WHERE user_id = ? AND session_id = ? AND token = ? AND holder IS NOT NULL "
-    "{share})"
-)
-_GIVE_VERSION = " RETURNING version"
-_ITEMS = "SELECT item_index, state_data FROM {states} WHERE session_id = ? AND state_key = ? ORDER BY item_index"
-LOCK_NAME = "SELECT {name_lock}"
-"""Holds a name, where a server can, until the transaction is over."""
-_CUT = "DELETE FROM {states} WHERE session_id = ? AND state_key = ? AND item_index >= ?"
-_HOLD_IDS = "SELECT 1 FROM {states} WHERE session_id = ? AND state_key = ? AND item_index = 0{hold}"
-_HOLD_SLOT = "SELECT 1 FROM {states} WHERE session_id = ? AND item_index = 0{hold}"
-_DROP = "DELETE FROM {states} WHERE session_id = ?"
-_AS_SPELLED = "CAST(CONVERT({column} USING utf8mb4) AS BINARY)"
-"""The bytes of a name, in a table that folds names, whatever its character set."""
-_EXACTLY = f" AND {_AS_SPELLED} = CAST(? AS BINARY)".replace("{column}", "session_id")
-_DROP_SPELLED = "DELETE FROM {states} WHERE TRUE" + _EXACTLY
-_HAS_SPELLED = "SELECT 1 FROM {states} WHERE TRUE" + _EXACTLY + " LIMIT 1"
-_EXACT_KEY = f" AND {_AS_SPELLED} = CAST(? AS BINARY)".replace("{column}", "state_key")
-_HAS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ? AND state_key <> ?"
-_SESSIONS = "SELECT DISTINCT {session_id} FROM {states} WHERE state_key NOT IN (?, ?)"
-_UNLIKE = " AND {session_id}{bytewise} NOT LIKE ?"
-_KEPT_IDS = "SELECT {session_id}, state_data FROM {states} WHERE state_key = ?"
-_BETWEEN = " AND {session_id}{bytewise} >= ? AND {session_id}{bytewise} < ?"
-_SPELLINGS = "SELECT DISTINCT {session_id} FROM {states} WHERE session_id = ?"
-_NAMES = "SELECT {state_key}, COUNT(*), MAX(version) FROM {states} WHERE session_id = ?"
-_GROUPED = " GROUP BY {state_key}"
-_KEY_SPELLINGS = (
-    "SELECT DISTINCT {state_key} FROM {states} WHERE session_id = ? AND (state_key IN (?, ?) "
-    # An empty list has only this row, where spaces that count for nothing at the end of a name do count.
-    "OR (RIGHT(state_key, 6) = ':_hash' AND LEFT(state_key, CHAR_LENGTH(state_key) - 6) = ?))"
-)
-
-
-_SELECT = (
-    "SELECT session_id, state_key, state_data, version FROM {{states}} WHERE session_id IN ({}) AND state_key IN ({})"
-)
-_FIRST, _ORDERED = " AND item_index = 0", " ORDER BY item_index"
-_HELD = _FIRST + "{hold}"
-
-
-@cache
-def _select(places: int, keys: int, end: str) -> str:
-    """Return the statement for rows of some names in some slots; the first of each are a value, or item, and a hash."""
-    return _SELECT.format(", ".join("?" * places), ", ".join("?" * keys)) + end
-
-
-ENOUGH_ALONE = frozenset(
-    _select(places, keys, end) for places in (1, 2, 3) for keys in (2, 4) for end in (_FIRST, _ORDERED)
-)
-"""Statements that tell all that is asked for."""
-
 
 class _Held(NamedTuple):
     """Where a name is kept, and what."""
 
     place: str
     key: str
-    rows: list[Stored]
+    rows: list[Row]
     """A value, or items of a list."""
     mark: str | None
     """What says that it is a list."""
@@ -109,12 +50,21 @@ class StateRows:
 
     One that Java made may fold case and accents (`folds`): there, rows are taken for a slot's only if their names are
     the same to the letter, and what comes second to a name that the table takes for the same gets a name of our own.
+    `seen` is for a table that Java may write to.
     """
 
-    def __init__(self, layout: Layout, *, folds: bool = False, versions: bool = True) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        folds: bool = False,
+        columns: Counted = Counted.VERSIONS,
+        seen: SeenValues | None = None,
+    ) -> None:
         self._layout: Layout = layout
         self._folds = folds
-        self._versions = versions
+        self._columns = columns
+        self._seen = seen
 
     # Names.
 
@@ -124,7 +74,7 @@ class StateRows:
         own = names.own_name(slot)
         if plain is None:
             return [own]
-        return [plain, own] if self._folds else [plain]
+        return [plain, own] if self._folds or names.looks_ours(plain) else [plain]
 
     def _places(self, slot: Slot) -> list[str]:
         """Return the names under which a slot may be found: also that of 1.x, if it cannot be a user's in 2.x."""
@@ -146,13 +96,10 @@ class StateRows:
         """Return what a name holds in the first of these slots that holds anything of the name."""
         keys = self._keys(name)
         wanted = [*keys, *(key + HASH for key in keys)]
-        found: dict[tuple[str, str], list[Stored]] = {}
-        statement = _select(len(places), len(wanted), end)
-        if not self._versions:
-            # A table from before there were any, which nobody has written to yet.
-            statement = statement.replace(", version FROM", ", 0 FROM")
-        for place, key, data, version in (yield statement, (*places, *wanted)):
-            found.setdefault((place, key), []).append(Stored(data, version))
+        found: dict[tuple[str, str], list[Row]] = {}
+        statement = sql.select_rows(self._columns, len(places), len(wanted), end)
+        for place, key, *kept in (yield statement, (*places, *wanted)):
+            found.setdefault((place, key), []).append(Row(*kept))
         for place in places:
             for key in keys:
                 rows, marks = found.get((place, key), []), found.get((place, key + HASH), [])
@@ -161,16 +108,20 @@ class StateRows:
         return None
 
     def get(self, slot: Slot, name: str) -> Operation[Stored | None]:
-        held = yield from self._find(self._places(slot), name, _FIRST)
+        held = yield from self._find(self._places(slot), name, sql.FIRST)
         if held is None:
             return None
         if held.is_list:
             raise holds_list(slot, name)
+        row = held.rows[0]
         # What 1.x left has no version that a save would go on from.
-        return held.rows[0] if held.place in self._homes(slot) else held.rows[0]._replace(version=0)
+        return Stored(row.text, self._version(slot, name, row) if held.place in self._homes(slot) else 0)
+
+    def _version(self, slot: Slot, name: str, row: Row) -> int:
+        return row.version if self._seen is None else self._seen.version((slot, name), row)
 
     def get_list(self, slot: Slot, name: str) -> Operation[Sequence[str | bytes]]:
-        held = yield from self._find(self._places(slot), name, _ORDERED)
+        held = yield from self._find(self._places(slot), name, sql.ORDERED)
         if held is None:
             return []
         # Without a hash, which somebody may have removed, a single row of no version may be a list of one.
@@ -180,16 +131,16 @@ class StateRows:
 
     def exists(self, slot: Slot) -> Operation[bool]:
         for place in self._places(slot):
-            if place in (yield from self._spelled(_HAS, (place, IDS))):
+            if place in (yield from self._spelled(sql.HAS, (place, IDS))):
                 return True
         return False
 
     def names(self, slot: Slot) -> Operation[dict[str, bool]]:
         found: dict[str, bool] = {}
         for home in self._homes(slot):
-            exactly, given = (_EXACTLY, (home, home)) if self._folds else ("", (home,))
-            told = _NAMES if self._versions else _NAMES.replace("MAX(version)", "0")
-            rows = yield from self._spelled(told + exactly + _GROUPED, given)
+            exactly, given = (sql.EXACTLY, (home, home)) if self._folds else ("", (home,))
+            told = sql.NAMES if self._columns >= Counted.VERSIONS else sql.NAMES.replace("MAX(version)", "0")
+            rows = yield from self._spelled(told + exactly + sql.GROUPED, given)
             for key, (count, version) in rows.items():
                 name = names.read_key(key.removesuffix(HASH))
                 if name is not None:
@@ -213,25 +164,25 @@ class StateRows:
     def _beginning(self, prefix: str, user_id: str | None) -> Operation[set[str]]:
         # Java's sandboxes are nobody's.
         hidden = IDS, OF_SANDBOXES if user_id is None else IDS
-        return set((yield from self._spelled(_SESSIONS + _BETWEEN, (*hidden, *_begins(prefix)))))
+        return set((yield from self._spelled(sql.SESSIONS + sql.BETWEEN, (*hidden, *_begins(prefix)))))
 
     def _spelled(self, statement: str, parameters: tuple[str, ...]) -> Operation[dict[str, Any]]:
         """Ask for names as they are spelled, with what is asked for beside them."""
-        rows = yield _spell(statement, self._folds), parameters
+        rows = yield sql.as_spelled(statement, self._folds), parameters
         return {name.decode() if isinstance(name, bytes) else name: rest for name, *rest in rows}
 
     def _sessions_of_1x(self) -> Operation[set[str]]:
         if self._layout == "1.x":
-            places = yield from self._spelled(_SESSIONS, (IDS, OF_SANDBOXES))
+            places = yield from self._spelled(sql.SESSIONS, (IDS, OF_SANDBOXES))
         else:
-            places = yield from self._spelled(_SESSIONS + _UNLIKE, (IDS, OF_SANDBOXES, "%:%"))
+            places = yield from self._spelled(sql.SESSIONS + sql.UNLIKE, (IDS, OF_SANDBOXES, "%:%"))
         return {place for place in places if names.plain_name(Slot(None, place), "1.x") == place}
 
     def _sessions_under_own_names(self, user_id: str | None) -> Operation[set[str]]:
         places = yield from self._beginning("~", user_id)
         slots = [names.read_ids(place) for place in places if place.startswith(names.SPELLED)]
         if any(place.startswith(names.HASHED) for place in places):
-            kept = yield from self._spelled(_KEPT_IDS + _BETWEEN, (IDS, *_begins(names.HASHED)))
+            kept = yield from self._spelled(sql.KEPT_IDS + sql.BETWEEN, (IDS, *_begins(names.HASHED)))
             slots += [names.read_ids(ids) for place, (ids,) in kept.items() if place in places]
         # Some are of the other layout.
         ours = [slot for slot in slots if slot is not None and names.own_name(slot) in self._homes(slot)]
@@ -241,26 +192,30 @@ class StateRows:
 
     def put(self, slot: Slot, name: str, text: str, expected: int | None, again: bool) -> Operation[int]:
         held = yield from self._hold(slot, name)
-        version = 0 if held is None or held.is_list else held.rows[0].version
-        if expected is not None and (version != expected or (held is not None and held.is_list)):
+        row = None if held is None or held.is_list else held.rows[0]
+        # Without a column for it, a version is that of a text which this process has met.
+        is_counted = row is None or self._columns >= Counted.VERSIONS
+        is_known = is_counted or (self._seen is not None and self._seen.get((slot, name)) is not None)
+        version = 0 if row is None else self._version(slot, name, row)
+        if expected is not None and (version != expected or not is_known or (held is not None and held.is_list)):
             if not again:
                 raise StaleState(*slot, name, expected)
-            if held is not None and held.rows == [Stored(text, expected + 1)]:
-                return version
+            if row is not None and row.text == text and (version == expected + 1 or not is_counted):
+                return expected + 1
             # An earlier run may have been done before others saved this.
             raise OutcomeUnknown("a state", unanswered=True)
         if held is None:
             place, key = yield from self._make_room(slot, name)
-            yield _ADD, (place, key, 0, text, 1)
+            yield self._add(place, key, 0, text, 1)
             # Behind it, so that who makes a list of this name meanwhile is met in one of the two rows.
             yield self._cut(place, key + HASH)
-        elif held.is_list:
+        elif row is None:
             yield self._cut(held.place, held.key)
             yield self._cut(held.place, held.key + HASH)
-            yield _ADD, (held.place, held.key, 0, text, 1)
+            yield self._add(held.place, held.key, 0, text, 1)
         else:
-            yield _SET, (text, version + 1, held.place, held.key)
-            if version == 0 or held.mark is not None:
+            yield self._set(held.place, held.key, text, version + 1)
+            if row.version == 0 or held.mark is not None:
                 # It was a list whose hash somebody removed, or over which Java saved a value.
                 yield self._cut(held.place, held.key, 1)
                 yield self._cut(held.place, held.key + HASH)
@@ -272,25 +227,44 @@ class StateRows:
         It gives nothing, and changes nothing, where there is no value, where it is at another version, where the lease
         is lost, or where `put` has to find out.
         """
-        if self._folds:
+        if self._folds or self._columns < Counted.VERSIONS:
             return None
-        place, key = self._homes(slot)[0], self._keys(name)[0]
-        statement, given = _REPLACE, (text, place, key)
-        if expected is not None:
-            statement, given = statement + _EXPECTED, (*given, expected)
+        seen = None if self._seen is None else self._seen.get((slot, name))
+        if seen is not None and expected is not None and (expected != seen.version or seen.stored == 0):
+            return None
+        # The next version is above all that this process gave.
+        least = 0 if seen is None else seen.version
+        given: list[Any] = [least, text, self._homes(slot)[0], self._keys(name)[0]]
+        conditions: list[str] = []
+        if self._columns >= Counted.CHECKSUMS:
+            given = [least, checksum_of(text), *given]
+            if seen is None or expected is None:
+                conditions.append(sql.COUNTED)
+        if seen is not None and (conditions or expected is not None):
+            conditions.append(sql.AS_SEEN)
+            given += [seen.stored, seen.checksum]
+        statement = sql.replace_value(self._columns) + (f" AND ({' OR '.join(conditions)})" if conditions else "")
+        if seen is None and expected is not None:
+            statement += sql.EXPECTED
+            given.append(expected)
         if fence is not None:
-            statement, given = (
-                statement + _LEASED,
-                (*given, fence.slot.user_id or "", fence.slot.session_id, fence.token),
-            )
-        return statement + _GIVE_VERSION, given
+            statement += sql.LEASED
+            given += [fence.slot.user_id or "", fence.slot.session_id, fence.token]
+        return statement + sql.GIVE_VERSION, tuple(given)
+
+    def saved(self, slot: Slot, name: str, text: str, version: int) -> None:
+        """Take note that `put` or `replace` is done, and gave this version."""
+        if self._seen is not None:
+            stored = version if self._columns >= Counted.VERSIONS else 0
+            is_noted = self._columns >= Counted.CHECKSUMS
+            self._seen.saved((slot, name), None if is_noted else Seen(stored, checksum_of(text), version))
 
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool, again: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)
         if fresh and held is not None:
             if not again:
                 raise StaleState(*slot, name, 0)
-            found = yield _ITEMS, (held.place, held.key)
+            found = yield sql.ITEMS, (held.place, held.key)
             if held.is_list and [text for _, text in found] == [*texts]:
                 return
             raise OutcomeUnknown("a state", unanswered=True)
@@ -299,8 +273,8 @@ class StateRows:
         if held is not None and held.is_list:
             place, key = held.place, held.key
             if held.mark != mark:
-                yield _SET, (mark, 0, place, key + HASH)
-            found = yield _ITEMS, (place, key)
+                yield self._set(place, key + HASH, mark, 0)
+            found = yield sql.ITEMS, (place, key)
             if [index for index, _ in found] == list(range(len(found))):
                 common = common_items([text for _, text in found], texts)
             if common < len(found):
@@ -309,26 +283,27 @@ class StateRows:
             place, key = (yield from self._make_room(slot, name)) if held is None else held[:2]
             if held is not None:
                 yield self._cut(place, key + HASH)
-            yield _ADD, (place, key + HASH, 0, mark, 0)
+            yield self._add(place, key + HASH, 0, mark, 0)
             yield self._cut(place, key)
         if common < len(texts):
-            yield _ADD, Many((place, key, index, texts[index], 0) for index in range(common, len(texts)))
+            items = ((place, key, index, *self._kept(texts[index], 0)) for index in range(common, len(texts)))
+            yield sql.add_row(self._columns), Many(items)
 
     def drop(self, slot: Slot, name: str | None) -> Operation[None]:
         for place in self._places(slot):
             # Held first, by a statement of its own: one that waited for who appends would not see what was appended.
             if name is None:
-                yield _HOLD_SLOT, (place,)
-                yield (_DROP + _EXACTLY, (place, place)) if self._folds else (_DROP, (place,))
+                yield sql.HOLD_SLOT, (place,)
+                yield (sql.DROP + sql.EXACTLY, (place, place)) if self._folds else (sql.DROP, (place,))
                 continue
-            yield from self._find([place], name, _HELD)
+            yield from self._find([place], name, sql.HELD)
             for key in self._keys(name):
                 yield self._cut(place, key)
                 yield self._cut(place, key + HASH)
             if place.startswith(names.HASHED):
                 # Its ids go with the last name, unless somebody else has just come.
-                yield _HOLD_IDS, (place, IDS)
-                if place not in (yield from self._spelled(_HAS, (place, IDS))):
+                yield sql.HOLD_IDS, (place, IDS)
+                if place not in (yield from self._spelled(sql.HAS, (place, IDS))):
                     yield self._cut(place, IDS)
 
     def forget(self, slot: Slot) -> Operation[bool]:
@@ -341,40 +316,55 @@ class StateRows:
         """Do the same in a table that cannot keep every id, where names cannot be asked for as usual."""
         there = False
         for place in self._places(slot):
-            there = bool((yield _HAS_SPELLED, (place,))) or there
-            yield _DROP_SPELLED, (place,)
+            there = bool((yield sql.HAS_SPELLED, (place,))) or there
+            yield sql.DROP_SPELLED, (place,)
         return there
+
+    def _add(self, place: str, key: str, index: int, text: str, version: int) -> Statement:
+        return sql.add_row(self._columns), (place, key, index, *self._kept(text, version))
+
+    def _set(self, place: str, key: str, text: str, version: int) -> Statement:
+        return sql.set_row(self._columns), (*self._kept(text, version), place, key)
+
+    def _kept(self, text: str, version: int) -> tuple[Any, ...]:
+        """Return what the columns of a row hold; rows of lists have neither a version nor a note."""
+        note = note_of(version, text) if version and self._columns >= Counted.CHECKSUMS else None
+        return (text, version, note)[: self._columns]
 
     def _cut(self, place: str, key: str, index: int = 0) -> Statement:
         """Return the statement that removes the rows of a name from an item on."""
         if self._folds:
-            return _CUT + _EXACTLY + _EXACT_KEY, (place, key, index, place, key)
-        return _CUT, (place, key, index)
+            return sql.CUT + sql.EXACTLY + sql.EXACT_KEY, (place, key, index, place, key)
+        return sql.CUT, (place, key, index)
 
     def _hold(self, slot: Slot, name: str) -> Operation[_Held | None]:
         """Find what is to be replaced, and let nobody else replace it before this is over."""
         homes = self._homes(slot)
-        held = yield from self._find(homes, name, _HELD)
+        held = yield from self._find(homes, name, sql.HELD)
         if held is None:
             # There is no row to be held.
-            yield LOCK_NAME, (f"{homes[0]} {name}",)
-            held = yield from self._find(homes, name, _HELD)
+            yield sql.LOCK_NAME, (f"{homes[0]} {name}",)
+            held = yield from self._find(homes, name, sql.HELD)
         return held
 
     def _make_room(self, slot: Slot, name: str) -> Operation[tuple[str, str]]:
         """Return where a name that is not kept yet is to be, in rows."""
         place, *others = self._homes(slot)
-        if others and (names.is_like_ours(place) or (yield from self._spelled(_SPELLINGS, (place,))).keys() - {place}):
+        if (
+            self._folds
+            and others
+            and (names.is_like_ours(place) or (yield from self._spelled(sql.SPELLINGS, (place,))).keys() - {place})
+        ):
             # The table takes another slot for this one, or may come to.
             place = others[0]
-        if place.startswith(names.HASHED) and not (yield _HOLD_IDS, (place, IDS)):
-            yield _ADD, (place, IDS, 0, names.write_ids(slot), 0)
+        if place.startswith(names.HASHED) and not (yield sql.HOLD_IDS, (place, IDS)):
+            yield self._add(place, IDS, 0, names.write_ids(slot), 0)
         key, *others = self._keys(name)
         marked = key, key + HASH
         if others and (
             names.is_like_ours(key)
             or names.is_like_a_hash(key)
-            or (yield from self._spelled(_KEY_SPELLINGS, (place, *marked, key))).keys() - {*marked}
+            or (yield from self._spelled(sql.KEY_SPELLINGS, (place, *marked, key))).keys() - {*marked}
         ):
             key = others[0]
         return place, key
@@ -383,11 +373,3 @@ class StateRows:
 def _begins(prefix: str) -> tuple[str, str]:
     """Return from where to where names begin so; all prefixes end with a character that another follows."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
-@cache
-def _spell(statement: str, folds: bool) -> str:
-    """Have names compared as they are spelled, also by a table that folds them."""
-    for column in ("session_id", "state_key"):
-        statement = statement.replace(f"{{{column}}}", _AS_SPELLED.format(column=column) if folds else column)
-    return statement

@@ -205,10 +205,15 @@ CREATE_STATES = """
         created_at {time} DEFAULT CURRENT_TIMESTAMP,
         updated_at {time} DEFAULT CURRENT_TIMESTAMP{touched},
         version BIGINT NOT NULL DEFAULT 0,
+        leafward_sum VARCHAR(100),
         PRIMARY KEY (session_id, state_key, item_index)
     ){options}"""
 
-ADD_STATE_VERSIONS = "ALTER TABLE {states} ADD COLUMN version BIGINT NOT NULL DEFAULT 0"
+ADD_STATE_COLUMNS = {
+    "version": "ALTER TABLE {states} ADD COLUMN version BIGINT NOT NULL DEFAULT 0",
+    "leafward_sum": "ALTER TABLE {states} ADD COLUMN leafward_sum VARCHAR(100)",
+}
+"""What a table that Java made may lack, each with the statement that adds it. Java names its columns when it writes."""
 
 CREATE_META = "CREATE TABLE IF NOT EXISTS {p}meta (name {id} NOT NULL PRIMARY KEY, value {text} NOT NULL){options}"
 

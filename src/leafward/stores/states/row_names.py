@@ -34,11 +34,24 @@ def plain_name(slot: Slot, layout: Layout) -> str | None:
     """Return the name that AgentScope gives a slot; `None` where that would not be this slot's alone, or not fit."""
     if layout == "2.x":
         name = f"{_user(slot.user_id)}:{slot.session_id}"
-    elif slot.user_id is None and not _OURS.fullmatch(slot.session_id):
+    elif slot.user_id is None and not _is_ours(slot.session_id):
         name = slot.session_id
     else:
         return None
     return name if len(name) <= LONGEST else None
+
+
+def looks_ours(name: str) -> bool:
+    """Tell whether a name has the form of one of ours, as the session `~x61` of 1.x has."""
+    return _OURS.fullmatch(name) is not None
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether a name may stand for other ids than itself."""
+    if not looks_ours(name):
+        return False
+    slot = read_ids(name) if name.startswith(SPELLED) else None
+    return name.startswith(HASHED) or (slot is not None and own_name(slot) == name)
 
 
 def _user(user_id: str | None) -> str:
@@ -109,7 +122,8 @@ def read_ids(spelled: str) -> Slot | None:
         user_id, session_id = decode(content)
     except (ValueError, TypeError, DecodeError):
         return None
-    return Slot(user_id, session_id) if isinstance(session_id, str) else None
+    are_ids = isinstance(session_id, str) and (user_id is None or isinstance(user_id, str))
+    return Slot(user_id, session_id) if are_ids else None
 
 
 def write_ids(slot: Slot) -> str:

@@ -1,0 +1,88 @@
+"""Versions of values that other programs replace too, also without counting.
+
+AgentScope for Java up to 2.0.2 replaces a value and leaves its version unchanged. Later versions of it add one to the
+version. None of them changes our note: the version that we saved, and the checksum of its text.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from leafward.stores.leases import Slot
+
+MOST = 10_000
+"""How many values are remembered."""
+
+Name = tuple[Slot, str]
+
+
+class Row(NamedTuple):
+    """A value as it is stored."""
+
+    text: str | bytes
+    version: int
+    """The version beside it, which other programs may have left unchanged."""
+    note: str | None
+    """What we noted at our last save; `None` where we never saved the value, or could not note it."""
+
+
+class Seen(NamedTuple):
+    """What a value was when this process last met it."""
+
+    stored: int
+    """The version beside it."""
+    checksum: str
+    version: int
+    """The version that this process gave it."""
+
+
+def checksum_of(text: str | bytes) -> str:
+    return sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+def note_of(version: int, text: str | bytes) -> str:
+    """Return what is noted beside a value when it is saved."""
+    return f"{version} {checksum_of(text)}"
+
+
+class SeenValues:
+    """Gives each value a version that no other text of the same name has had in this process.
+
+    A text that differs from the one noted for its version is one version further. This finds one save that was not
+    counted, but not the next one. So the process also remembers the values that it read and that have no matching note:
+    any other text in place of such a value is at least one version further.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Name, Seen] = {}
+
+    def get(self, name: Name) -> Seen | None:
+        """Return what is remembered of a value."""
+        return self._seen.get(name)
+
+    def version(self, name: Name, row: Row) -> int:
+        """Return the version of a value that was read, and remember it."""
+        checksum = checksum_of(row.text)
+        noted_version, _, noted_checksum = (row.note or "").partition(" ")
+        is_noted = noted_version == str(row.version)
+        is_ours = is_noted and noted_checksum == checksum
+        version = row.version + (is_noted and not is_ours)
+        last = self._seen.pop(name, None)
+        if last is not None:
+            is_same = (last.stored, last.checksum) == (row.version, checksum)
+            version = last.version if is_same else max(version, last.version + 1)
+        if not is_ours or version != row.version:
+            self._remember(name, Seen(row.version, checksum, version))
+        return version
+
+    def saved(self, name: Name, seen: Seen | None) -> None:
+        """Remember a value that this process saved; `None` if it is noted beside the value."""
+        self._seen.pop(name, None)
+        if seen is not None:
+            self._remember(name, seen)
+
+    def _remember(self, name: Name, seen: Seen) -> None:
+        self._seen[name] = seen
+        if len(self._seen) > MOST:
+            del self._seen[next(iter(self._seen))]
