@@ -6,7 +6,8 @@ import asyncio
 import logging
 import sqlite3
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -90,6 +91,22 @@ async def heard(store: FileStore, scope: Scope) -> list[str]:
 
 def all_journals(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*.log.jsonl*")}
+
+
+@asynccontextmanager
+async def only_reading(store: FileStore) -> AsyncGenerator[None]:
+    """Fail if a call finds the index behind the journals."""
+    runner = store._runner.engine.runner
+    current = runner.be_current
+
+    async def fails(where: Scope | Owner) -> None:
+        raise AssertionError(f"the index is behind {where}")
+
+    runner.be_current = fails
+    try:
+        yield
+    finally:
+        runner.be_current = current
 
 
 look_alikes = st.sampled_from(sorted(TWINS)) | st.sampled_from(sorted(TWINS.values()))
@@ -200,6 +217,10 @@ class TestTwins:
                     for scope in (literal, encoded):
                         [fact] = await store.entries.list_entries(Shelf(scope, "facts", shared=True))
                         assert fact.content == repr(scope)
+        async with opened(tmp_path) as store, only_reading(store):
+            for scope in (literal, encoded):
+                assert scope.session_id in await listed(store, scope.owner)
+                assert await heard(store, scope) == [scope.session_id + repr(scope.owner)]
         owner = literal.owner
         path = path_of(tmp_path, owner.agent_id, owner.user_id or "", literal.session_id)
         assert repr("al/ice") not in path.read_text()
@@ -441,8 +462,9 @@ class TestTheVersionBefore:
             assert path_of(tmp_path, "My Helper", "u").exists()
 
     @pytest.mark.parametrize("indexed", [True, False])
+    @pytest.mark.parametrize("read_first", [True, False])
     async def test_of_two_journals_of_a_session_the_literal_one_counts_and_one_warning_names_the_other(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, indexed: bool
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, indexed: bool, read_first: bool
     ) -> None:
         scope = Scope.of("acme", user_id="acme")
         await write_as_before(tmp_path, [scope])
@@ -456,9 +478,14 @@ class TestTheVersionBefore:
         kept = old.read_bytes()
         with caplog.at_level(logging.WARNING):
             async with opened(tmp_path) as store:
+                if read_first:
+                    assert len(await heard(store, scope)) == 3
+                    assert str(old) in caplog.text
                 for _ in range(2):
                     assert await listed(store, scope.owner) == {"acme"}
                     assert len(await heard(store, scope)) == 3
+                async with only_reading(store):
+                    assert await listed(store, scope.owner) == {"acme"}
                 await say(store, scope, "on")
                 assert len(await heard(store, scope)) == 4
         [warning] = [text for one in caplog.records if str(old) in (text := one.getMessage())]
@@ -470,10 +497,13 @@ class TestTheVersionBefore:
         assert not old.exists()
         assert not new.exists()
 
-    @pytest.mark.parametrize("other", ["My Helper", "YWwvaWNl", "al/ice"])
+    @pytest.mark.parametrize(
+        ("agent", "other"),
+        [("default", "My Helper"), ("default", "YWwvaWNl"), ("al/ice", "YWwvaWNl"), ("My Helper", "TXkgSGVscGVy")],
+    )
     @pytest.mark.parametrize("before", [True, False])
     async def test_the_state_of_a_session_stays_while_another_agent_has_it(
-        self, tmp_path: Path, other: str, before: bool
+        self, tmp_path: Path, agent: str, other: str, before: bool
     ) -> None:
         key, theirs = SessionKey("acme", "iɞ"), Scope.of("acme", user_id="iɞ", agent_id=other)
         if before:
@@ -484,9 +514,9 @@ class TestTheVersionBefore:
             # Twins of this session are not this session.
             await fill(store, "acme", 1, user_id="acme", agent_id="third")
             await fill(store, "iɞ", 1, user_id="iɞ", agent_id="third")
-            await fill(store, "acme", 1, user_id="iɞ")
+            await fill(store, "acme", 1, user_id="iɞ", agent_id=agent)
             await store.states.save(key, "mine", {"v": 1})
-            assert await store.registry.delete(Scope.of("acme", user_id="iɞ"))
+            assert await store.registry.delete(Scope.of("acme", user_id="iɞ", agent_id=agent))
             assert await store.states.get(key, "mine") == {"v": 1}
             assert await store.registry.delete(theirs)
             assert await store.states.get(key, "mine") is None

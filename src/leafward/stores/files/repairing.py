@@ -11,7 +11,7 @@ from leafward.core.times import now_micros
 from leafward.stores.files import positions
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.following import Following
-from leafward.stores.files.journal_places import JournalPlaces
+from leafward.stores.files.journal_places import JournalPlaces, home
 from leafward.stores.files.mending import Replay
 from leafward.stores.files.positions import Key, Position
 from leafward.stores.files.writing import named
@@ -59,8 +59,8 @@ class Repairing:
         """Return what was lost and where the journal is kept as it was; nothing when it is sound."""
         if position is None or not position.damage:
             return [], None
-        parts = self._places.where(key)
-        with named(self._folder.shown(parts)):
+        with named(self._folder.shown(home(key))):
+            parts = self._places.where(key)
             data = self._folder.read(parts)
             kept = self._following.keep_aside(parts, data, "damaged")
             reading = read(data)
