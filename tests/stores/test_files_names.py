@@ -70,20 +70,20 @@ class TestNames:
         everyone = {id for id in (*HOSTILE_IDS, *more, *(f"~{id}" for id in more)) if refusal(id) is None}
 
         for of in (partial(names_of, ending=JOURNAL), agent_names):
-            assert len({of(id).aside for id in everyone}) == len(everyone)
+            assert len({of(id).unique for id in everyone}) == len(everyone)
             assert len({of(id).old for id in everyone}) == len(everyone)
 
     @given(ids, ids)
     def test_each_id_has_a_name_that_no_other_has_and_all_stay_in_their_directory(self, one: str, other: str) -> None:
         for of in (partial(names_of, ending=JOURNAL), agent_names):
-            assert (of(one).aside == of(other).aside) == (one == other)
+            assert (of(one).unique == of(other).unique) == (one == other)
             for name in of(one):
                 assert len(name.encode()) <= 255
                 assert "/" not in name
                 assert name not in (".", "..", names.ANONYMOUS, names.LOCK, names.UNFINISHED, names.INDEX)
             encoded = urlsafe_b64encode(one.encode()).decode().rstrip("=")
             if refusal(encoded) is None and encoded != one:
-                assert of(encoded).home != of(one).aside
+                assert of(encoded).home != of(one).unique
 
     @given(ids)
     def test_what_is_kept_beside_a_journal_is_known_by_its_name(self, id: str) -> None:

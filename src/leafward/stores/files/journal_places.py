@@ -11,14 +11,15 @@ import os
 from functools import lru_cache
 from typing import NamedTuple
 
-from leafward.core.errors import InvalidId, StoreError
+from msgspec import DecodeError, Struct, json
+
+from leafward.core.errors import StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.stores.files import names
 from leafward.stores.files.folder import Folder, Parts, Stamp
 from leafward.stores.files.positions import Key
-from leafward.stores.journal.entry import Entry, SharedHeader
+from leafward.stores.journal.entry import SharedHeader
 from leafward.stores.journal.lines import read
-from leafward.stores.journal.replaying import read_header
 
 _LONGEST_HEADER = 8192
 _log = logging.getLogger("leafward.stores.files")
@@ -28,7 +29,7 @@ class Places(NamedTuple):
     """The places of a journal, or the directories of an owner's; the words are those of `names.Names`."""
 
     home: Parts
-    aside: Parts
+    unique: Parts
     old: Parts
 
 
@@ -39,12 +40,12 @@ def sessions_of(owner: Owner) -> Places:
 
 @lru_cache(maxsize=4096)
 def candidates(key: Key) -> tuple[Parts, ...]:
-    """Return the different places that a journal may be in, the one that counts first first; mostly there is one."""
+    """Return the different places that a journal may be in, in the order in which they count; mostly there is one."""
     return tuple(dict.fromkeys(_places(key)))
 
 
 def home(key: Key) -> Parts:
-    """Return the place that a journal has unless it must share it."""
+    """Return the place that a journal has unless another id has it."""
     return candidates(key)[0]
 
 
@@ -60,28 +61,26 @@ def _owner_places(owner: Owner) -> Places:
     return Places(*((user, "agents", agent) for user, agent in zip(users, agents, strict=True)))
 
 
-def key_of(first: Entry) -> Key:
-    """Return whose journal begins with an entry.
+class _Whose(Struct):
+    """What the first line of a journal says, also in a format that is newer than ours."""
 
-    Raises:
-        StoreError: it is not the first line of a journal, or a newer leafward wrote it.
-        InvalidId: it names an id that cannot be one.
-    """
-    told = read_header(first)
-    owner = Owner(told.agent, told.user)
-    return owner if first.type == SharedHeader.kind else Scope(owner, first.id)
+    agent: str
+    user: str | None
 
 
 @lru_cache(maxsize=4096)
 def _key_in(line: bytes) -> Key | None:
+    """Return whose journal begins with a line; `None` if it does not say so."""
     try:
-        found = read(line).entries
-        return key_of(found[0]) if found else None
-    except (StoreError, InvalidId):
+        [first] = read(line).entries
+        whose = json.decode(bytes(first.leafward), type=_Whose)
+        owner = Owner(whose.agent, whose.user)
+        return owner if first.type == SharedHeader.kind else Scope(owner, first.id)
+    except (ValueError, DecodeError, StoreError):
         return None
 
 
-class Sight(NamedTuple):
+class FoundFile(NamedTuple):
     """A file in the place of a journal."""
 
     stamp: Stamp
@@ -110,20 +109,20 @@ class JournalPlaces:
         unclear: tuple[Parts, Stamp] | None = None
         free: Parts | None = None
         for parts in candidates(key):
-            sight = self.look(parts)
-            if sight is None:
+            file = self.look(parts)
+            if file is None:
                 free = free or parts
-            elif sight.key == key:
-                return parts, sight.stamp
-            elif unclear is None and not is_in_place(sight.key, parts):
-                unclear = parts, sight.stamp
+            elif file.key == key:
+                return parts, file.stamp
+            elif unclear is None and not is_in_place(file.key, parts):
+                unclear = parts, file.stamp
         if unclear is not None:
             # Damaged, or put there by hand: not to be taken for a session that does not exist.
             return unclear
         assert free is not None, "each key has a place that no other has"
         return free, None
 
-    def look(self, parts: Parts) -> Sight | None:
+    def look(self, parts: Parts) -> FoundFile | None:
         """Look at the file in a place, and at its first line."""
         number = self._folder.open(parts)
         if number is None:
@@ -133,7 +132,7 @@ class JournalPlaces:
             start = os.pread(number, _LONGEST_HEADER, 0)
         finally:
             os.close(number)
-        return Sight(stamp, _key_in(start[: start.find(b"\n") + 1]))
+        return FoundFile(stamp, _key_in(start[: start.find(b"\n") + 1]))
 
     def of(self, key: Key) -> list[Parts]:
         """Return every place that holds a journal of a key, or no journal."""
@@ -141,10 +140,10 @@ class JournalPlaces:
         if len(places) == 1:
             return [*places]
         found = self.where(key)
-        sights = {parts: self.look(parts) for parts in places}
-        return [parts for parts, sight in sights.items() if parts == found or sight is None or sight.key == key]
+        files = {parts: self.look(parts) for parts in places}
+        return [parts for parts, file in files.items() if parts == found or file is None or file.key == key]
 
-    def for_new(self, key: Key) -> tuple[Parts, Key | None]:
+    def place_for_new(self, key: Key) -> tuple[Parts, Key | None]:
         """Return where a new journal goes, and whose journal must leave that place first.
 
         Raises:
@@ -153,20 +152,22 @@ class JournalPlaces:
         places = _places(key)
         if len(candidates(key)) == 1:
             return places.home, None
-        for parts in dict.fromkeys((places.home, places.aside)):
-            sight = self.look(parts)
-            if sight is None:
+        for parts in dict.fromkeys((places.home, places.unique)):
+            file = self.look(parts)
+            if file is None:
                 return parts, None
-            if sight.key is not None and places.home == places.aside:
-                return parts, sight.key
-        raise StoreError(f"{self._folder.shown(places.aside)} is in the way of a journal: move it to another directory")
+            if file.key is not None and places.home == places.unique:
+                return parts, file.key
+        raise StoreError(
+            f"{self._folder.shown(places.unique)} is in the way of a journal: move it to another directory"
+        )
 
     def report_others(self, key: Key) -> None:
         """Warn, once, of further journals of a key: only the first counts."""
         places = candidates(key)
         if len(places) == 1:
             return
-        first, *others = [parts for parts in places if (sight := self.look(parts)) and sight.key == key] or [places[0]]
+        first, *others = [parts for parts in places if (file := self.look(parts)) and file.key == key] or [places[0]]
         for parts in others:
             if parts not in self._reported:
                 self._reported.add(parts)

@@ -55,19 +55,19 @@ class Listing:
         for user in set(user_names(scope.owner.user_id)):
             above = (user, "agents")
             with named(self._folder.shown(above)):
-                agents, files = self._folder.directories(above), set(names_of(scope.session_id, JOURNAL))
-                for parts in ((*above, agent, "sessions", file) for agent in agents for file in files):
-                    sight = self._places.look(parts)
-                    if sight is not None and _is_of_another_agent(sight.key, scope, unclear=parts not in own):
+                agents, own_names = self._folder.directories(above), set(names_of(scope.session_id, JOURNAL))
+                for parts in ((*above, agent, "sessions", name) for agent in agents for name in own_names):
+                    file = self._places.look(parts)
+                    if file is not None and _is_of_another_agent(file.key, scope, unclear=parts not in own):
                         return True
         return False
 
     def _session_in(self, parts: Parts, owner: Owner) -> Scope | None:
         """Return whose journal a file is, by its first line; `None` unless it is one of this owner's that counts."""
-        sight = self._places.look(parts)
-        if sight is None:
+        file = self._places.look(parts)
+        if file is None:
             return None
-        key = sight.key
+        key = file.key
         if not isinstance(key, Scope) or not is_in_place(key, parts):
             _log.error(
                 "%s is left out of what was asked for: it does not begin as its name says", self._folder.shown(parts)
@@ -84,4 +84,5 @@ class Listing:
 def _is_of_another_agent(key: Key | None, scope: Scope, *, unclear: bool) -> bool:
     if not isinstance(key, Scope):
         return unclear
-    return key != scope and Scope(Owner(scope.owner.agent_id, key.owner.user_id), key.session_id) == scope
+    same = (key.owner.user_id, key.session_id) == (scope.owner.user_id, scope.session_id)
+    return same and key != scope

@@ -40,8 +40,8 @@ class Names(NamedTuple):
 
     home: str
     """The name as AgentScope gives it."""
-    aside: str
-    """The name if `home` is also the name of an id that is not encoded; no other id has this one."""
+    unique: str
+    """A name that no other id has, for an id whose `home` may also be that of an id that is not encoded."""
     old: str
     """The name that leafward gave before it left ids that look like an encoding as they are."""
 

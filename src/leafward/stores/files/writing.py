@@ -148,21 +148,21 @@ class Journals(Transaction):
 
     def _name(self, key: Key, unfinished: Parts) -> Parts:
         with named(self._folder.shown(home(key))):
-            parts, other = self._places.for_new(key)
+            parts, other = self._places.place_for_new(key)
             if other is not None:
-                self._move_aside(other, parts)
+                self._make_room(other, parts)
             self._undo.append(lambda: self._folder.remove(parts))
             self._folder.move(unfinished, parts, synced=False)
         return parts
 
-    def _move_aside(self, key: Key, parts: Parts) -> None:
-        """Move a journal to a place that no other id can claim; the index knows it by its inode, which stays."""
-        aside, other = self._places.for_new(key)
-        assert other is None, "only a place that is encoded has to be left"
+    def _make_room(self, key: Key, parts: Parts) -> None:
+        """Move a journal to another of its places; the index knows it by its inode, which stays."""
+        to, other = self._places.place_for_new(key)
+        assert other is None, "only an encoded name has to make room"
         # What is kept beside it comes first: left behind, it would be taken for the newcomer's.
         for one in self._all_beside(parts):
-            self._move(one, self._places.free_beside(aside, names.kind_of(one[-1])))
-        self._move(parts, aside)
+            self._move(one, self._places.free_beside(to, names.kind_of(one[-1])))
+        self._move(parts, to)
 
     def _move(self, parts: Parts, to: Parts) -> None:
         self._folder.move(parts, to)
