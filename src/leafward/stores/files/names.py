@@ -49,35 +49,29 @@ class Names(NamedTuple):
 @lru_cache(maxsize=4096)
 def names_of(id: str, ending: str = "") -> Names:
     """Return the names of a user's directory or a session's file."""
-    old = _old_name(id, ending)
-    if SAFE.fullmatch(id) and not _is_reserved(id) and len(id) + len(ending) <= LONGEST:
-        return Names(id + ending, id + ending, old)
-    return Names(old, old if old.startswith(ESCAPE) else hashed(id) + ending, old)
+    if SAFE.fullmatch(id):
+        name = id + ending
+        # A context file of AgentScope for the id "a.log" would be the journal of "a".
+        reserved = id.startswith((".", INDEX)) or id.endswith(".log")
+        old = ESCAPE + name if reserved or decoded(id) is not None else name
+        if len(old) > LONGEST:
+            old = hashed(id) + ending
+        return Names(old, old, old) if reserved or len(name) > LONGEST else Names(name, name, old)
+    unique = hashed(id) + ending
+    name = encoded(id) + ending
+    return Names(name, unique, name) if len(name) <= LONGEST else Names(unique, unique, unique)
 
 
 @lru_cache(maxsize=4096)
 def agent_names(agent_id: str) -> Names:
     """Return the names of an agent's directory, which AgentScope does not encode."""
-    fits = len(agent_id.encode()) <= LONGEST
-    if fits and "/" not in agent_id and not agent_id.startswith((ESCAPE, ".")):
-        return Names(agent_id, agent_id, _old_name(agent_id))
-    return names_of(agent_id)
+    names = names_of(agent_id)
+    encoded = "/" in agent_id or agent_id.startswith((ESCAPE, ".")) or len(agent_id.encode()) > LONGEST
+    return names if encoded else Names(agent_id, agent_id, names.old)
 
 
 def user_names(user_id: str | None) -> Names:
     return Names(ANONYMOUS, ANONYMOUS, ANONYMOUS) if user_id is None else names_of(user_id)
-
-
-def _old_name(id: str, ending: str = "") -> str:
-    name = encoded(id)
-    if SAFE.fullmatch(id):
-        name = ESCAPE + id if _is_reserved(id) or decoded(id) is not None else id
-    return (name if len(name) + len(ending) <= LONGEST else hashed(id)) + ending
-
-
-def _is_reserved(id: str) -> bool:
-    # A context file of AgentScope for the id "a.log" would be the journal of "a".
-    return id.startswith((".", INDEX)) or id.endswith(".log")
 
 
 def encoded(text: str) -> str:
