@@ -12,7 +12,8 @@ from typing import Any
 
 from leafward import Message, Session, open_store, user
 from leafward.core.ids import Owner, Scope
-from leafward.stores.files import FileStore, names
+from leafward.stores.files import FileStore
+from leafward.stores.files.journal_places import home
 from leafward.stores.journal.lines import read
 
 ROOT = Path(__file__).parents[2]
@@ -25,11 +26,11 @@ def opened(directory: Path, **options: Any) -> AbstractAsyncContextManager[Any]:
 
 def journal(directory: Path, session_id: str = "s", user_id: str | None = None, agent_id: str = "default") -> Path:
     """Return the file that holds a session."""
-    return directory.joinpath(*names.session_parts(Scope(Owner(agent_id, user_id), session_id)))
+    return directory.joinpath(*home(Scope(Owner(agent_id, user_id), session_id)))
 
 
 def shared_journal(directory: Path, user_id: str | None = None, agent_id: str = "default") -> Path:
-    return directory.joinpath(*names.shared_parts(agent_id, user_id))
+    return directory.joinpath(*home(Owner(agent_id, user_id)))
 
 
 def types(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ from leafward.stores.drafts import Draft
 from leafward.stores.entries import Shelf
 from leafward.stores.files import FileStore, writing
 from leafward.stores.files.folder import Folder, Parts
-from leafward.stores.files.positions import parts_of
+from leafward.stores.files.journal_places import home
 from leafward.stores.journal.lines import read
 from tests.stores.files_store import drop_index, end, fill, journal, opened, said, shared_journal, start, texts, types
 
@@ -45,7 +45,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, when: Callable[[str], bool]) -> Ge
         move(self, parts, to, **options)
 
     def extends(self: writing.Journals, key: Any) -> Any:
-        check(parts_of(key)[-1])
+        check(home(key)[-1])
         return extend(self, key)
 
     def undoes(self: writing.Journals) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from base64 import urlsafe_b64encode
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from leafward import ConfigurationError, Session, StoreError, open_store, user
 from leafward.core.ids import refusal
 from leafward.stores.files import names
-from leafward.stores.files.names import JOURNAL, aside, is_aside, name_of
+from leafward.stores.files.names import JOURNAL, agent_names, aside, is_aside, kind_of, names_of
 from leafward.testing.ids import HOSTILE_IDS
 from tests.stores.files_store import fill, journal, opened, shared_journal, texts
 
@@ -31,43 +32,67 @@ class TestNames:
             ("al/ice", "YWwvaWNl"),
             ("会话", "5Lya6K-d"),
             ("alice", "alice"),
+            ("acme", "acme"),
+            ("1440", "1440"),
+            ("c2VzcyAx", "c2VzcyAx"),
             ("k" * 245, "k" * 245),
+            ("acme" * 61 + "a", "acme" * 61 + "a"),
         ],
     )
     def test_an_id_has_the_name_that_agentscope_gives_it(self, id: str, name: str) -> None:
-        assert name_of(id, JOURNAL) == name + JOURNAL
+        assert names_of(id, JOURNAL).home == name + JOURNAL
 
     @pytest.mark.parametrize(
-        "id", ["c2VzcyAx", "5Lya6K-d", ".hidden", "...", "a.log", "index.sqlite", "index.sqlite-wal"]
+        ("id", "name"),
+        [
+            ("helper", "helper"),
+            ("My Helper", "My Helper"),
+            ("客服", "客服"),
+            ("agent:1", "agent:1"),
+            ("a.log", "a.log"),
+            ("acme", "acme"),
+            ("客" * 85, "客" * 85),
+            ("al/ice", "YWwvaWNl"),
+            ("~acme", "fmFjbWU"),
+            (".hidden", "~.hidden"),
+            ("客" * 86, names.hashed("客" * 86)),
+        ],
     )
-    def test_an_id_that_could_be_taken_for_another_gets_a_name_of_its_own(self, id: str) -> None:
-        assert name_of(id) == f"~{id}"
+    def test_an_agent_has_its_name_if_that_is_a_file_name(self, id: str, name: str) -> None:
+        assert agent_names(id).home == name
 
-    def test_no_two_hostile_ids_share_a_name(self) -> None:
+    @pytest.mark.parametrize("id", [".hidden", "...", "a.log", "index.sqlite", "index.sqlite-wal"])
+    def test_an_id_whose_name_means_something_else_gets_a_name_of_ours(self, id: str) -> None:
+        assert set(names_of(id)) == {f"~{id}"}
+
+    def test_hostile_ids_never_share_all_of_their_names(self) -> None:
         more = [urlsafe_b64encode(id.encode()).decode().rstrip("=") for id in HOSTILE_IDS]
         everyone = {id for id in (*HOSTILE_IDS, *more, *(f"~{id}" for id in more)) if refusal(id) is None}
 
-        assert len({name_of(id, JOURNAL) for id in everyone}) == len(everyone)
+        for of in (partial(names_of, ending=JOURNAL), agent_names):
+            assert len({of(id).unique for id in everyone}) == len(everyone)
+            assert len({of(id).old for id in everyone}) == len(everyone)
 
     @given(ids, ids)
-    def test_different_ids_have_different_names_that_stay_in_their_directory(self, one: str, other: str) -> None:
-        assert (name_of(one, JOURNAL) == name_of(other, JOURNAL)) == (one == other)
-        name = name_of(one)
-        assert len(name.encode()) <= 255
-        assert "/" not in name
-        assert name not in (".", "..", names.ANONYMOUS, names.LOCK, names.UNFINISHED, names.INDEX)
-        encoded = urlsafe_b64encode(one.encode()).decode().rstrip("=")
-        if refusal(encoded) is None and encoded != one:
-            assert name_of(encoded) != name
+    def test_each_id_has_a_name_that_no_other_has_and_all_stay_in_their_directory(self, one: str, other: str) -> None:
+        for of in (partial(names_of, ending=JOURNAL), agent_names):
+            assert (of(one).unique == of(other).unique) == (one == other)
+            for name in of(one):
+                assert len(name.encode()) <= 255
+                assert "/" not in name
+                assert name not in (".", "..", names.ANONYMOUS, names.LOCK, names.UNFINISHED, names.INDEX)
+            encoded = urlsafe_b64encode(one.encode()).decode().rstrip("=")
+            if refusal(encoded) is None and encoded != one:
+                assert of(encoded).home != of(one).unique
 
     @given(ids)
     def test_what_is_kept_beside_a_journal_is_known_by_its_name(self, id: str) -> None:
-        path = name_of(id, JOURNAL)
-
-        assert len(aside(path, "damaged", 99999)) <= 255
-        assert is_aside(path, aside(path, "torn", 3))
-        assert not is_aside(name_of(f"{id[:250]}.else", JOURNAL), aside(path, "torn", 3))
-        assert not aside(path, "torn", 3).endswith(JOURNAL)
+        for path in names_of(id, JOURNAL):
+            assert len(aside(path, "damaged", 99999)) <= 255
+            assert is_aside(path, aside(path, "torn", 3))
+            assert kind_of(aside(path, "torn", 3)) == "torn"
+            assert not is_aside(names_of(f"{id[:250]}.else", JOURNAL).home, aside(path, "torn", 3))
+            assert not aside(path, "torn", 3).endswith(JOURNAL)
 
 
 def make_database(path: Path) -> None:

@@ -14,9 +14,10 @@ from leafward.core.errors import StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.core.times import now_micros, to_micros
 from leafward.stores.files import names, positions
-from leafward.stores.files.folder import Folder, Stamp, read_from
+from leafward.stores.files.folder import Folder, Parts, Stamp, read_from
+from leafward.stores.files.journal_places import JournalPlaces, candidates, home
 from leafward.stores.files.mending import Replay
-from leafward.stores.files.positions import NOWHERE, Key, Position, parts_of
+from leafward.stores.files.positions import NOWHERE, Key, Position
 from leafward.stores.files.writing import Journals, named, write_all
 from leafward.stores.journal.lines import Batch, Damage, Reading, read
 from leafward.stores.journal.records import record
@@ -34,17 +35,17 @@ _log = logging.getLogger("leafward.stores.files")
 class Following:
     """Knows how far the index is, and takes it further."""
 
-    def __init__(self, database: Database, folder: Folder, journals: Journals) -> None:
+    def __init__(self, database: Database, folder: Folder, places: JournalPlaces, journals: Journals) -> None:
         self._database = database
         self._folder = folder
+        self._places = places
         self._journals = journals
         self._indexing = FtsIndexing()
 
     def is_current(self, connection: sqlite3.Connection, key: Key) -> bool:
         """Tell whether the index holds all that a journal did when this was asked."""
-        parts = parts_of(key)
-        with named(self._folder.shown(parts)):
-            stamp = self._folder.stamp(parts)
+        with named(self._folder.shown(home(key))):
+            parts, stamp = self._places.find(key)
             known = self._database.run(connection, positions.get(key))
             if known is None or stamp is None:
                 return known is None and stamp is None
@@ -65,9 +66,8 @@ class Following:
         """
         if self._journals.knows(key) or key in self._journals.seen:
             return self._journals.seen.get(key)
-        parts = parts_of(key)
-        with named(self._folder.shown(parts)):
-            stamp = self._folder.stamp(parts)
+        with named(self._folder.shown(home(key))):
+            parts, stamp = self._places.find(key)
             known = self._database.run(connection, positions.get(key))
             if stamp == (None if known is None else known.stamp):
                 self._journals.seen[key] = known
@@ -77,34 +77,37 @@ class Following:
                 self._forget(connection, key)
                 return None
             try:
-                return self._catch_up(connection, key, known, number)
+                return self._catch_up(connection, key, parts, known, number)
             finally:
                 os.close(number)
 
-    def _catch_up(self, connection: sqlite3.Connection, key: Key, known: Position | None, number: int) -> Position:
+    def _catch_up(
+        self, connection: sqlite3.Connection, key: Key, parts: Parts, known: Position | None, number: int
+    ) -> Position:
         stamp = Stamp.of(os.fstat(number))
         reading = self._read_on(known, stamp, number)
         short = None
         if reading is None:
             reading = read(read_from(number, 0))
-            self._check_owner(key, reading)
-            short = self._note_loss(key, reading, known, stamp)
+            self._check_owner(connection, key, parts, stamp, reading)
+            self._places.report_others(key)
+            short = self._note_loss(parts, reading, known, stamp)
             if known is None or not _has_reached(reading, known):
                 self._forget(connection, key)
                 known = None
             else:
                 reading.batches = [batch for batch in reading.batches if batch.start >= known.stamp.size]
         if reading.torn is not None and not reading.damage:
-            stamp = self._cut(key, number, reading, short)
+            stamp = self._cut(parts, number, reading, short)
         elif reading.batches:
             # Whoever wrote it may have died before it was durable.
             self._folder.sync(number)
         lost = self._replay(connection, key, reading.batches, damaged=bool(reading.damage))
         if lost and known is not None:
             # What is needed for mending stands above.
-            return self._catch_up(connection, key, None, number)
+            return self._catch_up(connection, key, parts, None, number)
         crc = short.crc if short is not None and reading.damage else reading.crc
-        position = Position(stamp, crc, reading.line, self._told(key, reading, lost))
+        position = Position(stamp, crc, reading.line, self._told(parts, reading, lost))
         self._database.run(connection, positions.put(key, position))
         if known is None and _has_header(reading):
             incarnation = read_header(reading.batches[0].entries[0]).incarnation
@@ -121,9 +124,14 @@ class Following:
         # Only lines that go on from the checksum show that what stands above them is what it was.
         return reading if reading.batches and not reading.damage and reading.torn is None else None
 
-    def _check_owner(self, key: Key, reading: Reading) -> None:
+    def _check_owner(
+        self, connection: sqlite3.Connection, key: Key, parts: Parts, stamp: Stamp, reading: Reading
+    ) -> None:
         """Raise when a file holds another session than its name says."""
         if not _has_header(reading):
+            if len(candidates(key)) > 1 and self._database.run(connection, positions.is_of_another(key, stamp)):
+                shown = self._folder.shown(parts)
+                raise StoreError(f"{shown} is the damaged journal of another id that has this name: repair that first")
             return
         entry = reading.batches[0].entries[0]
         told = read_header(entry)
@@ -131,12 +139,12 @@ class Following:
         kind = "session" if isinstance(key, Scope) else "shared"
         if (entry.type, entry.id, told.agent, told.user) != (kind, id, owner.agent_id, owner.user_id):
             raise StoreError(
-                f"{self._folder.shown(parts_of(key))} holds {entry.type} {entry.id!r} of agent {told.agent!r} and user "
+                f"{self._folder.shown(parts)} holds {entry.type} {entry.id!r} of agent {told.agent!r} and user "
                 f"{told.user!r}, not {id!r} of agent {owner.agent_id!r} and user {owner.user_id!r}: "
                 "it was put there by hand, or the file system does not tell these names apart; nothing was changed"
             )
 
-    def _note_loss(self, key: Key, reading: Reading, known: Position | None, stamp: Stamp) -> Position | None:
+    def _note_loss(self, parts: Parts, reading: Reading, known: Position | None, stamp: Stamp) -> Position | None:
         """Return where a journal stood if it lost what was acknowledged; that is damage unless its end is torn."""
         lost = known if known is not None and _is_short(reading, known) else None
         # A journal gets its name when its first lines are whole.
@@ -144,7 +152,7 @@ class Following:
         if lost is not None and lost.stamp.inode != stamp.inode and not unreadable:
             _log.warning(
                 "%s was replaced by a file that holds less than was acknowledged, %d bytes of %d; it counts as it is",
-                self._folder.shown(parts_of(key)),
+                self._folder.shown(parts),
                 reading.end,
                 lost.stamp.size,
             )
@@ -155,10 +163,10 @@ class Following:
             reading.damage.append(Damage(reading.line, reading.end, reason))
         return lost
 
-    def _cut(self, key: Key, number: int, reading: Reading, lost: Position | None) -> Stamp:
+    def _cut(self, parts: Parts, number: int, reading: Reading, lost: Position | None) -> Stamp:
         """Move a tail that is not whole out of a journal."""
-        shown, whole = self._folder.shown(parts_of(key)), reading.end
-        kept = self.keep_aside(key, read_from(number, whole), "torn")
+        shown, whole = self._folder.shown(parts), reading.end
+        kept = self.keep_aside(parts, read_from(number, whole), "torn")
         if lost is None:
             os.ftruncate(number, whole)
             self._folder.sync(number)
@@ -174,38 +182,35 @@ class Following:
             kept,
         )
         # Another file: if the index does not get to know of it, this one is not taken for one that lost whole lines.
-        return self.replace(key, read_from(number, 0)[:whole])
+        return self.replace(parts, read_from(number, 0)[:whole])
 
-    def replace(self, key: Key, data: bytes) -> Stamp:
+    def replace(self, parts: Parts, data: bytes) -> Stamp:
         """Put another file in the place of a journal, for good."""
         unfinished = names.temporary()
         number = self._folder.create(unfinished)
         try:
             write_all(number, data, 0)
             self._folder.sync(number)
-            self._folder.move(unfinished, parts_of(key))
+            self._folder.move(unfinished, parts)
             return Stamp.of(os.fstat(number))
         finally:
             os.close(number)
 
-    def keep_aside(self, key: Key, data: bytes, kind: str) -> str:
+    def keep_aside(self, parts: Parts, data: bytes, kind: str) -> str:
         """Keep some bytes of a journal in a file beside it, for good, and return its name."""
-        parts = parts_of(key)
-        taken = self._folder.names(parts[:-1])
-        numbers = iter(range(1, len(taken) + 2))
-        name = next(name for name in (names.aside(parts[-1], kind, one) for one in numbers) if name not in taken)
-        number = self._folder.create((*parts[:-1], name))
+        aside = self._places.free_beside(parts, kind)
+        number = self._folder.create(aside)
         try:
             write_all(number, data, 0)
             self._folder.sync(number)
         finally:
             os.close(number)
         self._folder.sync_names(parts[:-1])
-        return name
+        return aside[-1]
 
-    def _told(self, key: Key, reading: Reading, lost: list[str]) -> list[str]:
+    def _told(self, parts: Parts, reading: Reading, lost: list[str]) -> list[str]:
         """Return, and log, what of a journal cannot be relied on."""
-        shown = self._folder.shown(parts_of(key))
+        shown = self._folder.shown(parts)
         found = [f"{shown}: line {one.line} (byte {one.offset}) {one.reason}" for one in reading.damage]
         found += [f"{shown}: {one}" for one in lost]
         for one in found:

@@ -1,7 +1,7 @@
-"""File names for ids: different ids have different names, and AgentScope's names where these can be told apart.
+"""File names for ids, as AgentScope names them.
 
-AgentScope takes letters, digits, `_`, `.` and `-` as they are and writes everything else in base64. An id whose name
-would be that of another, or mean something else here, is written behind a `~`, which AgentScope never uses.
+AgentScope takes letters, digits, `_`, `.` and `-` as they are and writes everything else in base64, so two ids may have
+one name: `acme` is an id, and the encoding of another. Such an id has a second name, which AgentScope never uses.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
-from leafward.core.ids import Scope, new_id, refusal
+from leafward.core.ids import new_id, refusal
 
 ANONYMOUS = "__anon__"
 """The directory of the anonymous user; no id is so."""
@@ -34,13 +35,43 @@ LONGEST = 255
 SAFE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
+class Names(NamedTuple):
+    """The names that a file or directory of an id may have; mostly they are one."""
+
+    home: str
+    """The name as AgentScope gives it."""
+    unique: str
+    """A name that no other id has, for an id whose `home` may also be that of an id that is not encoded."""
+    old: str
+    """The name that leafward gave before it left ids that look like an encoding as they are."""
+
+
 @lru_cache(maxsize=4096)
-def name_of(id: str, ending: str = "") -> str:
-    """Return the name of a file or directory for an id."""
-    name = encoded(id)
+def names_of(id: str, ending: str = "") -> Names:
+    """Return the names of a user's directory or a session's file."""
     if SAFE.fullmatch(id):
-        name = ESCAPE + id if _is_ambiguous(id) else id
-    return (name if len(name) + len(ending) <= LONGEST else hashed(id)) + ending
+        name = id + ending
+        # A context file of AgentScope for the id "a.log" would be the journal of "a".
+        reserved = id.startswith((".", INDEX)) or id.endswith(".log")
+        old = ESCAPE + name if reserved or decoded(id) is not None else name
+        if len(old) > LONGEST:
+            old = hashed(id) + ending
+        return Names(old, old, old) if reserved or len(name) > LONGEST else Names(name, name, old)
+    unique = hashed(id) + ending
+    name = encoded(id) + ending
+    return Names(name, unique, name) if len(name) <= LONGEST else Names(unique, unique, unique)
+
+
+@lru_cache(maxsize=4096)
+def agent_names(agent_id: str) -> Names:
+    """Return the names of an agent's directory, which AgentScope does not encode."""
+    names = names_of(agent_id)
+    encoded = "/" in agent_id or agent_id.startswith((ESCAPE, ".")) or len(agent_id.encode()) > LONGEST
+    return names if encoded else Names(agent_id, agent_id, names.old)
+
+
+def user_names(user_id: str | None) -> Names:
+    return Names(ANONYMOUS, ANONYMOUS, ANONYMOUS) if user_id is None else names_of(user_id)
 
 
 def encoded(text: str) -> str:
@@ -53,11 +84,6 @@ def hashed(text: str) -> str:
     return f"{ESCAPE}{ESCAPE}{sha256(text.encode()).hexdigest()}"
 
 
-def _is_ambiguous(id: str) -> bool:
-    # A context file of AgentScope for the id "a.log" would be the journal of "a".
-    return id.startswith((".", INDEX)) or id.endswith(".log") or decoded(id) is not None
-
-
 def decoded(name: str) -> str | None:
     """Return the id that is encoded to a name, if there is one."""
     try:
@@ -65,26 +91,6 @@ def decoded(name: str) -> str | None:
     except ValueError:
         return None
     return id if refusal(id) is None and not SAFE.fullmatch(id) and encoded(id) == name else None
-
-
-def user_name(user_id: str | None) -> str:
-    return ANONYMOUS if user_id is None else name_of(user_id)
-
-
-def owner_parts(agent_id: str, user_id: str | None) -> tuple[str, ...]:
-    """Return the directories, from the root down, below which all of an owner's files are."""
-    return user_name(user_id), "agents", name_of(agent_id)
-
-
-def session_parts(scope: Scope) -> tuple[str, ...]:
-    """Return the directories, from the root down, and last the file of a session's journal."""
-    owner = scope.owner
-    return *owner_parts(owner.agent_id, owner.user_id), "sessions", name_of(scope.session_id, JOURNAL)
-
-
-def shared_parts(agent_id: str, user_id: str | None) -> tuple[str, ...]:
-    """Return the same for the journal that an owner's sessions share; it is not where those of sessions are."""
-    return *owner_parts(agent_id, user_id), "shared" + JOURNAL
 
 
 def aside(journal: str, kind: str, number: int) -> str:
@@ -95,6 +101,11 @@ def aside(journal: str, kind: str, number: int) -> str:
 def is_aside(journal: str, name: str) -> bool:
     """Tell whether a name is that of a file kept beside a journal."""
     return re.fullmatch(re.escape(_beside(journal)) + rf"\.({'|'.join(ASIDE)})-[0-9]+", name) is not None
+
+
+def kind_of(aside: str) -> str:
+    """Return the kind of a file that is kept beside a journal."""
+    return aside.rpartition(".")[2].partition("-")[0]
 
 
 def _beside(journal: str) -> str:

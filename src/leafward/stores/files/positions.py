@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from leafward.core.ids import Owner, Scope
 from leafward.core.json import decode, encode_text
-from leafward.stores.files.folder import Parts, Stamp
-from leafward.stores.files.names import session_parts, shared_parts
+from leafward.stores.files.folder import Stamp
 from leafward.stores.sql.operations import Operation, owner_ids, scope_ids
 
 CREATE = """
@@ -52,6 +51,9 @@ GET_REVISION = """
         LEFT JOIN {p}incarnation i
             ON i.agent_id = o.agent_id AND i.user_id = o.user_id AND i.session_id = s.session_id
     WHERE o.agent_id = ? AND o.user_id = ? AND s.session_id = ?"""
+GET_ANOTHER = """
+    SELECT 1 FROM {p}journal
+    WHERE inode = ? AND NOT (agent_id = ? AND user_id = ? AND session_id = ?) LIMIT 1"""
 LIST_DAMAGED = "SELECT damage FROM {p}journal WHERE damage <> '[]' ORDER BY agent_id, user_id, session_id"
 
 Key = Scope | Owner
@@ -74,11 +76,6 @@ class Position(NamedTuple):
 
 NOWHERE = Position(Stamp(0, 0, 0), 0, 1, [])
 """Before the first line."""
-
-
-def parts_of(key: Key) -> Parts:
-    """Return where a journal is kept."""
-    return session_parts(key) if isinstance(key, Scope) else shared_parts(key.agent_id, key.user_id)
 
 
 def ids_of(key: Key) -> tuple[str, str, str]:
@@ -109,6 +106,11 @@ def of_owner(owner: Owner) -> Operation[dict[str, Position]]:
     """Return the positions in the journals of an owner's sessions, by session id."""
     rows = yield LIST, owner_ids(owner)
     return {session_id: _position(*rest) for session_id, *rest in rows}
+
+
+def is_of_another(key: Key, stamp: Stamp) -> Operation[bool]:
+    """Tell whether the index knows a file as the journal of another key."""
+    return bool((yield GET_ANOTHER, (stamp.inode, *ids_of(key))))
 
 
 def damage() -> Operation[list[str]]:

@@ -11,8 +11,9 @@ from leafward.core.times import now_micros
 from leafward.stores.files import positions
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.following import Following
+from leafward.stores.files.journal_places import JournalPlaces, home
 from leafward.stores.files.mending import Replay
-from leafward.stores.files.positions import Key, Position, parts_of
+from leafward.stores.files.positions import Key, Position
 from leafward.stores.files.writing import named
 from leafward.stores.journal.entry import Entry, SharedHeader
 from leafward.stores.journal.lines import Reading, encode, read
@@ -41,27 +42,33 @@ class Repairing:
     """Repairs one journal inside a transaction of the index."""
 
     def __init__(
-        self, database: Database, connection: sqlite3.Connection, folder: Folder, following: Following
+        self,
+        database: Database,
+        connection: sqlite3.Connection,
+        folder: Folder,
+        places: JournalPlaces,
+        following: Following,
     ) -> None:
         self._database = database
         self._connection = connection
         self._folder = folder
+        self._places = places
         self._following = following
 
     def repair(self, key: Key, position: Position | None) -> tuple[list[str], str | None]:
         """Return what was lost and where the journal is kept as it was; nothing when it is sound."""
         if position is None or not position.damage:
             return [], None
-        parts = parts_of(key)
-        with named(self._folder.shown(parts)):
+        with named(self._folder.shown(home(key))):
+            parts = self._places.where(key)
             data = self._folder.read(parts)
-            kept = self._following.keep_aside(key, data, "damaged")
+            kept = self._following.keep_aside(parts, data, "damaged")
             reading = read(data)
             lines = self._sound_lines(key, reading)
             first = shared_header(key, now_micros()) if isinstance(key, Owner) else header(key, now_micros())
             entries = [*first, *lines]
             written, crc = encode(entries, 0)
-            new = Position(self._following.replace(key, written), crc, len(entries) + 1, [])
+            new = Position(self._following.replace(parts, written), crc, len(entries) + 1, [])
             self._database.run(self._connection, positions.put(key, new))
             self._database.run(self._connection, positions.put_incarnation(key, read_header(first[0]).incarnation))
         lost = [*position.damage]

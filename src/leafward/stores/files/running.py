@@ -19,6 +19,7 @@ from leafward.stores.contracts import SearchFilter
 from leafward.stores.files import positions
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.following import Following
+from leafward.stores.files.journal_places import JournalPlaces
 from leafward.stores.files.listing import Listing
 from leafward.stores.files.positions import Position
 from leafward.stores.files.repairing import Repairing, RepairReport
@@ -50,12 +51,15 @@ ELSEWHERE = (
 class FileRunner(SqliteRunner):
     """Writes to a journal and to the index in one step; reads from the index, after it was brought up to date."""
 
-    def __init__(self, parts: Parts, signals: Signals, folder: Folder, journals: Journals) -> None:
+    def __init__(
+        self, parts: Parts, signals: Signals, folder: Folder, places: JournalPlaces, journals: Journals
+    ) -> None:
         super().__init__(parts, signals)
         self._folder = folder
+        self._places = places
         self._journals = journals
-        self._following = Following(parts.database, folder, journals)
-        self._listing = Listing(parts.database, folder)
+        self._following = Following(parts.database, folder, places, journals)
+        self._listing = Listing(parts.database, folder, places)
 
     async def write(self, command: c.Command[T], fence: Fence | None = None) -> T:
         if fence is not None:
@@ -272,7 +276,7 @@ class FileRunner(SqliteRunner):
             self._signals.notify(scope)
 
     def _repair(self, connection: sqlite3.Connection, scope: Scope) -> RepairReport:
-        repairing = Repairing(self._database, connection, self._folder, self._following)
+        repairing = Repairing(self._database, connection, self._folder, self._places, self._following)
         lost: list[str] = []
         kept: list[str] = []
         for key in (scope.owner, scope):

@@ -13,6 +13,7 @@ from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.files.folder import Folder
+from leafward.stores.files.journal_places import JournalPlaces
 from leafward.stores.files.opening import DirectoryLock, index_of, open_index
 from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
@@ -45,9 +46,10 @@ class Engine:
     ) -> None:
         self.database = database
         self._lock = lock
-        journals = Journals(database, folder)
+        places = JournalPlaces(folder)
+        journals = Journals(database, folder, places)
         self.parts = Parts(database, guard, lock, connection, journals)
-        self.runner = FileRunner(self.parts, signals, folder, journals)
+        self.runner = FileRunner(self.parts, signals, folder, places, journals)
         self.parts.start()
 
     def shut(self) -> None:

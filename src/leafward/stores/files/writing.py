@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from leafward.core.ids import Owner
 from leafward.core.times import now_micros
 from leafward.stores.files import names, positions
 from leafward.stores.files.folder import Folder, Parts, Stamp
-from leafward.stores.files.positions import NOWHERE, Key, Position, parts_of
+from leafward.stores.files.journal_places import JournalPlaces, home
+from leafward.stores.files.positions import NOWHERE, Key, Position
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.lines import encode
 from leafward.stores.journal.records import header, shared_header
@@ -48,9 +50,10 @@ class Journals(Transaction):
     in the earlier ones what the later ones lack.
     """
 
-    def __init__(self, database: Database, folder: Folder) -> None:
+    def __init__(self, database: Database, folder: Folder, places: JournalPlaces) -> None:
         self._database = database
         self._folder = folder
+        self._places = places
         self._lines: list[_Lines] = []
         self._written = 0
         """How many of the lines are in their journals."""
@@ -116,21 +119,19 @@ class Journals(Transaction):
         try:
             for key, some in lines.items():
                 data = b"".join(one.data for one in some)
-                with named(self._folder.shown(parts_of(key))):
+                with named(self._folder.shown(home(key))):
                     opened.append((key, *(self._extend(key) if some[0].start else self._begin())))
                     write_all(opened[-1][2], data, some[0].start)
             self._sync_all([(number, parts) for _, parts, number in opened])
-            for key, parts, number in opened:
+            for key, _, number in opened:
                 self._stamps[key] = Stamp.of(os.fstat(number))
-                if parts != parts_of(key):
-                    self._name(parts, parts_of(key))
-            self._sync_names(parts_of(key) for key, parts, _ in opened if parts != parts_of(key))
+            self._sync_names([self._name(key, parts) for key, parts, _ in opened if lines[key][0].start == 0])
         finally:
             for _, _, number in opened:
                 os.close(number)
 
     def _extend(self, key: Key) -> tuple[Parts, int]:
-        parts = parts_of(key)
+        parts = self._places.where(key)
         number = self._folder.open(parts)
         if number is None:
             raise StoreError(f"{self._folder.shown(parts)} was removed while it was being written: repeat the call")
@@ -145,10 +146,27 @@ class Journals(Transaction):
         self._undo.append(lambda: self._folder.remove(unfinished))
         return unfinished, number
 
-    def _name(self, unfinished: Parts, parts: Parts) -> None:
-        with named(self._folder.shown(parts)):
+    def _name(self, key: Key, unfinished: Parts) -> Parts:
+        with named(self._folder.shown(home(key))):
+            parts, other = self._places.place_for_new(key)
+            if other is not None:
+                self._make_room(other, parts)
             self._undo.append(lambda: self._folder.remove(parts))
             self._folder.move(unfinished, parts, synced=False)
+        return parts
+
+    def _make_room(self, key: Key, parts: Parts) -> None:
+        """Move a journal to another of its places; the index knows it by its inode, which stays."""
+        to, other = self._places.place_for_new(key)
+        assert other is None, "only an encoded name has to make room"
+        # What is kept beside it comes first: left behind, it would be taken for the newcomer's.
+        for one in self._all_beside(parts):
+            self._move(one, self._places.free_beside(to, names.kind_of(one[-1])))
+        self._move(parts, to)
+
+    def _move(self, parts: Parts, to: Parts) -> None:
+        self._folder.move(parts, to)
+        self._undo.append(partial(self._folder.move, to, parts))
 
     def _sync_names(self, named_now: Iterable[Parts]) -> None:
         for directory in {parts[:-1] for parts in named_now}:
@@ -190,13 +208,13 @@ class Journals(Transaction):
         may have removed one of the lower numbers.
         """
         self.write()
-        parts, gone = parts_of(key), names.temporary()
-        with named(self._folder.shown(parts)):
-            if self._folder.stamp(parts) is not None:
-                self._folder.move(parts, gone)
-                self._undo.append(lambda: self._folder.move(gone, parts))
-                self._unwanted.append(gone)
-            self._unwanted += self._all_beside(parts) if erased else self._beside(parts)
+        with named(self._folder.shown(home(key))):
+            for parts in self._places.of(key):
+                if self._folder.stamp(parts) is not None:
+                    gone = names.temporary()
+                    self._move(parts, gone)
+                    self._unwanted.append(gone)
+                self._unwanted += self._all_beside(parts) if erased else self._beside(parts)
         # What comes next begins a new journal.
         self._lines = [lines for lines in self._lines if lines.key != key]
         self._written = len(self._lines)
