@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import EllipsisType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -122,13 +123,16 @@ def _inside(shape: object, value: object, step: _Step) -> object:
     return None
 
 
+@lru_cache(maxsize=256)
 def fields_of(shape: type[Any]) -> dict[str, Any]:
+    """Return the shapes of the fields of an object by their keys."""
     if issubclass(shape, msgspec.Struct):
         return {one.encode_name: one.type for one in msgspec.structs.fields(shape)}
     return get_type_hints(shape, include_extras=True)
 
 
 def members(shape: object) -> Iterator[object]:
+    """Yield the shapes that a value may have, without null."""
     if get_origin(shape) in (Union, UnionType):
         yield from (member for member in get_args(shape) if member is not type(None))
     else:
