@@ -138,22 +138,16 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
     ("document", "place"),
     [
         ([], "the document must be an object"),
-        ({"summary": 1}, "summary must be a string"),
+        ({"summary": {}}, "summary must be a string"),
         ({"session_id": ["s"]}, "session_id must be a string"),
         ({"cur_iter": True}, "cur_iter must be a whole number"),
         ({"cur_iter": 2**31}, "cur_iter is 2147483648"),
         ({"shutdown_interrupted": "no"}, "shutdown_interrupted must be true or false"),
         ({"context": {}}, "context must be a list"),
         ({"context": [msg(), msg(), msg(), msg(role="user")]}, "context[3].role is 'user'"),
-        ({"context": [{"content": []}]}, "context[0].role is missing"),
         ({"context": [msg(content="hi")]}, "context[0].content must be a list"),
         ({"context": [msg(content=[{}])]}, "context[0].content[0].type is missing"),
-        ({"context": [msg(id="\n")]}, "context[0] is not a message"),
-        ({"context": [msg(timestamp="noon")]}, "context[0].timestamp is 'noon'"),
         ({"context": [msg(usage=3)]}, "context[0].usage must be an object"),
-        ({"context": [msg(leafward_at="x")]}, "context[0].leafward_at must be a whole number"),
-        ({"context": [msg(leafward_at=10**30)]}, "context[0] is not a message"),
-        ({"context": [msg(leafward_message={"role": 1})]}, "context[0] is not a message"),
         ({"context": [msg(content=[{"type": "tool_use"}])]}, "context[0].content[0] is a 'tool_use' block"),
         ({"context": [msg(role="SYSTEM", content=[{"type": "hint"}])]}, "context[0].content[0] is a 'hint' block"),
         (block(type="zzz"), "context[0].content[0].type is 'zzz'"),
@@ -177,14 +171,11 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
         ),
         ({"tool_context": {"max_cache_files": 1}}, "tool_context.max_cache_files is 1"),
         ({"tool_context": {"max_cache_bytes": 10000}}, "tool_context.max_cache_bytes is 10000, not"),
-        ({"tool_context": {"activated_groups": [1]}}, "tool_context.activated_groups[0] must be a string"),
         ({"tasks_context": {"tasks": [{"subject": "a"}]}}, "tasks_context.tasks[0].description is missing"),
         (
             {"tasks_context": {"tasks": [{"subject": "a", "description": "b", "state": "done"}]}},
             "tasks_context.tasks[0].state is 'done'",
         ),
-        ({"x": 2**64}, "the document holds what cannot be kept"),
-        ({"context": [msg(x=2**64)]}, "context[0] is not a message"),
         ({"plan_mode_context": []}, "plan_mode_context must be an object, not a list"),
     ],
 )
@@ -400,8 +391,8 @@ def test_a_1x_session_becomes_a_state_of_its_own_slot(groups: list[str] | None) 
 
 
 def test_a_wrong_1x_message_is_refused_with_its_place() -> None:
-    with pytest.raises(StateDecodeError, match=re.escape("memory_messages[1].role is missing")):
-        from_legacy([LEGACY[0], {"content": []}], None, session_id="s1", user_id=None)
+    with pytest.raises(StateDecodeError, match=re.escape("memory_messages[1].role is 'user'")):
+        from_legacy([LEGACY[0], {"role": "user", "content": []}], None, session_id="s1", user_id=None)
 
 
 @pytest.mark.parametrize("user", ["alice", None])

@@ -50,6 +50,20 @@ async def test_a_memory_is_a_list_of_agentscopes_messages(states: AgentStateStor
     ]
 
 
+async def test_a_memory_in_a_1x_session_holds_only_blocks_of_1x() -> None:
+    hint = {"type": "hint", "id": "h", "hint": "do it", "source": None}
+    memory = InMemoryMemory()
+    memory.add_message(Message("assistant", [hint]))
+    async with InMemorySession() as states:
+        await memory.save_to(states, "s")
+
+        (saved,) = await states.get_list("s", "memory_messages")
+        assert saved["content"] == [{"type": "text", "text": "do it"}]
+        other = InMemoryMemory()
+        await other.load_from(states, "s")
+        assert other.get_messages() == memory.get_messages()
+
+
 async def test_the_minimal_messages_of_the_seed_are_read(states: AgentStateStore) -> None:
     await states.save_list(
         "user123",
@@ -147,7 +161,7 @@ async def test_fields_of_a_plan_that_are_not_known_are_kept(states: AgentStateSt
     assert again["currentPlan"]["subtasks"][0]["by"] == "me"
 
 
-@pytest.mark.parametrize("plan", [{"subtasks": [{"state": "LATER"}]}, {"subtasks": "none"}, "P", {"name": 7}])
+@pytest.mark.parametrize("plan", [{"subtasks": [{"state": "LATER"}]}, {"subtasks": "none"}, "P", {"name": []}])
 async def test_a_plan_that_is_none_is_told(states: AgentStateStore, plan: object) -> None:
     await states.save("s", "planNotebook_state", {"currentPlan": plan})
     with pytest.raises(StateDecodeError, match="planNotebook_state"):

@@ -263,12 +263,30 @@ def test_arguments_that_are_not_json_survive_agentscope() -> None:
     [
         ([{"role": "USER"}], r"messages\[0\]\.content is missing"),
         ([{"role": "USER", "content": [{"text": "x"}]}], r"messages\[0\]\.content\[0\]\.type is missing"),
-        ([{"role": "USER", "content": [], "timestamp": "today"}], r"messages\[0\]: "),
+        ([{"role": "USER", "content": [], "id": []}], r"messages\[0\]: "),
     ],
 )
 def test_a_wrong_msg_is_refused_with_its_place(payload: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         from_agentscope(payload)
+
+
+def test_a_msg_that_only_java_takes_is_read_and_written_as_it_was() -> None:
+    odd = {"type": "tool_use", "id": "c", "name": "pay", "input": {"wei": 10**30}, "content": None, "metadata": {}}
+    payload: list[dict[str, Any]] = [
+        {"id": "a\n", "name": None, "role": "USER", "content": [], "metadata": {}, "timestamp": "now", "usage": None},
+        {"id": "b", "name": None, "role": None, "content": [odd], "metadata": {}, "timestamp": None, "usage": None},
+    ]
+
+    read = from_agentscope(payload)
+    written = to_agentscope(read)
+
+    assert read[1].parts[0]["input"] == {"wei": str(10**30)}
+    shown = [{key: value for key, value in each.items() if not key.startswith("leafward_")} for each in written]
+    assert [each["id"] for each in shown] == ["a\n", "b"]
+    assert [each["role"] for each in shown] == ["USER", None]
+    assert shown[1]["content"][0]["input"] == {"wei": 10**30}
+    assert from_agentscope(written) == read
 
 
 def test_a_ui_message_without_parts_is_refused_with_its_place() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 from leafward.core.agent_records import read_as, refuse
+from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
-from leafward.core.parts import Part, plain_text, tool_output
+from leafward.core.parts import Part
 
 CallState = Literal["pending", "asking", "allowed", "submitted", "finished"]
 ResultState = Literal["success", "error", "interrupted", "denied", "running"]
@@ -22,8 +23,11 @@ _SNAKE = {
     "max_frames": "maxFrames",
     "total_pixels": "totalPixels",
 }
-_SIZES: dict[str, Any] = {**dict.fromkeys(_SNAKE.values(), int), "fps": (int, float)}
+_SIZES = frozenset({*_SNAKE.values(), "fps"})
 _COUNTS = frozenset({"inputTokens", "outputTokens", "cachedTokens", "time"})
+_SINCE_2 = frozenset({"data", "hint"})
+_ANTHROPICS = frozenset({"tool_use_id", "content"})
+"""Keys of a result that say what is in `id` and `output` in AgentScope."""
 
 
 # ── reading ──────────────────────────────────────────────────────────────────
@@ -83,7 +87,7 @@ class _Audio(_Block, tag="audio"):
 
 
 class _Video(_Block, tag="video"):
-    source: _Url | _Base64
+    source: _Url | _Base64 | None = None
 
 
 class _Data(_Block, tag="data"):
@@ -109,14 +113,23 @@ def check_block(block: Part, role: str, where: str) -> None:
             check_block(inner, "", f"{where}.output[{index}]")
 
 
-def fits(part: Part, role: str) -> bool:
-    """Say whether AgentScope's reader takes a part in a message of this role."""
+def fits(part: Part, role: str, *, of_1x: bool = False) -> bool:
+    """Tell whether AgentScope's reader takes a part in a message of this role; with `of_1x`, also that of 1.x."""
     try:
         read_as(cast(type[Block], Block), part, "")
         check_block(part, role, "")
     except StateDecodeError:
         return False
-    return True
+    return is_whole(part, of_1x=of_1x)
+
+
+def is_whole(block: Part, *, of_1x: bool = False) -> bool:
+    """Tell whether AgentScope finds in a block that it reads what is there: 1.x does not know all types, and neither
+    looks for a result where Anthropic has it."""
+    if block["type"] == "tool_result":
+        inner: list[Part] = block.get("output") or []
+        return _ANTHROPICS.isdisjoint(block) and all(is_whole(one, of_1x=of_1x) for one in inner)
+    return not (of_1x and block["type"] in _SINCE_2)
 
 
 def filled(block: Part) -> Part:
@@ -140,25 +153,8 @@ def filled(block: Part) -> Part:
 # ── writing ──────────────────────────────────────────────────────────────────
 
 
-def in_words(part: Part, *, results: bool) -> Part:
-    """Return a block that Java reads in place of a part it would refuse; with `results`, a result stays one."""
-    call_id = part.get("id")
-    if results and part["type"] == "tool_result" and isinstance(call_id, str):
-        state = part.get("state")
-        name = part.get("name")
-        return {
-            "type": "tool_result",
-            "id": call_id,
-            "name": name if isinstance(name, str) else None,
-            "output": [{"type": "text", "text": plain_text(tool_output(part))}],
-            "metadata": {},
-            "state": state if state in get_args(ResultState) else "success",
-        }
-    return {"type": "text", "text": plain_text(part)}
-
-
 def by_the_rules(part: Part) -> Part:
-    """Return a block as Java writes it: sizes in camel case, and only such that are numbers."""
+    """Return a block as Java writes it: sizes in camel case, and only such that fit its types."""
     if part.get("type") == "tool_result" and isinstance(part.get("output"), list):
         items = cast(list[Any], part["output"])
         output = [by_the_rules(cast(Part, one)) if isinstance(one, dict) else one for one in items]
@@ -168,21 +164,28 @@ def by_the_rules(part: Part) -> Part:
     found: Part = {}
     for key, value in part.items():
         name = _SNAKE.get(key, key)
-        if name not in _SIZES or (isinstance(value, _SIZES[name]) and not isinstance(value, bool)):
+        if name in _SIZES:
+            value = _number(value, float if name == "fps" else int)
+        if name not in _SIZES or value is not None:
             found[name] = value
     return found
 
 
 def usage_by_the_rules(usage: object) -> dict[str, Any] | None:
-    """Return a usage as Java writes it: its counts are numbers, and the total is their sum."""
+    """Return a usage as Java writes it: its counts fit its types, and the total is their sum."""
     if not isinstance(usage, dict):
         return None
     given = cast(dict[str, Any], usage)
     if not given.keys() & _COUNTS:
         return given
-    sound = {key: value for key, value in given.items() if key not in _COUNTS or _is_number(value)}
+    counts = {key: _number(given[key], float if key == "time" else int) for key in given.keys() & _COUNTS}
+    sound = {key: counts.get(key, value) for key, value in given.items() if counts.get(key, value) is not None}
     return {**sound, "totalTokens": sound.get("inputTokens", 0) + sound.get("outputTokens", 0)}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _number(value: object, kind: type[int] | type[float]) -> Any:
+    """Return a number as Java's `int` or `double` takes it; `None` where it does not."""
+    found: Any = coerced(value, kind)
+    if isinstance(found, bool) or not isinstance(found, (int, kind)):
+        return None
+    return found if kind is float or -(2**31) <= found < 2**31 else None

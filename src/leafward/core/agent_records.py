@@ -22,6 +22,7 @@ from typing import (
 
 import msgspec
 
+from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
 from leafward.core.untrusted import WHOLE, place, read
 
@@ -83,7 +84,8 @@ def read_object(value: object, where: str) -> dict[str, Any]:
 def read_record(kind: type[R], value: object, where: str = "") -> R:
     """Return the object at `where` in a document as a record.
 
-    As for AgentScope's reader `null` counts as missing, and words of which there is a choice may be in any case.
+    As for AgentScope's reader `null` counts as missing, words of which there is a choice may be in any case, and a
+    number may stand for a text or a text for a number.
 
     Raises:
         StateDecodeError: it is something else; the reason names the place.
@@ -97,7 +99,11 @@ def read_record(kind: type[R], value: object, where: str = "") -> R:
             known[one.name] = found if one.read is None else one.read(found, place(where, key))
         elif one.missing is not MISSING:
             known[one.name] = one.missing
-    return read_as(kind, known, where)
+    try:
+        return read_as(kind, known, where)
+    except StateDecodeError:
+        converted = {name: found for name, found in coerced(known, kind).items() if found is not None}
+        return read_as(kind, converted, where)
 
 
 class _Known(NamedTuple):
@@ -124,11 +130,15 @@ def _known(one: Field[Any], hint: Any) -> _Known:
     reads = one.metadata.get("read") or _reader(hint)
     if reads is None and one.metadata.get("key"):
         # Read by itself, so that an error names the key.
-        reads = partial(read_as, hint)
+        reads = partial(_read_by_itself, hint)
     missing = one.metadata.get("missing", MISSING)
     if missing is MISSING and one.default is one.default_factory is MISSING and NoneType in get_args(hint):
         missing = None
     return _Known(one.name, reads, missing, is_float=float in (hint, *get_args(hint)))
+
+
+def _read_by_itself(hint: Any, value: object, where: str) -> object:
+    return read_as(hint, coerced(value, hint), where)
 
 
 def _reader(hint: Any) -> _Read | None:
@@ -144,7 +154,9 @@ def _reader(hint: Any) -> _Read | None:
     inner = _reader(arguments[-1]) if origin in (list, dict) else None
     if inner is None:
         return None
-    return partial(_read_list if origin is list else _read_dict, inner)
+    if origin is list:
+        return partial(_read_list, inner)
+    return partial(_read_dict, inner, of_lists=get_origin(arguments[-1]) is list)
 
 
 def _in_any_case(value: object, words: tuple[str, ...]) -> object:
@@ -157,8 +169,10 @@ def _read_list(read: _Read, value: object, where: str) -> list[object]:
     return [read(item, f"{where}[{index}]") for index, item in enumerate(read_as(list[Any], value, where))]
 
 
-def _read_dict(read: _Read, value: object, where: str) -> dict[str, object]:
-    return {name: read(item, f"{where}[{name!r}]") for name, item in read_object(value, where).items()}
+def _read_dict(read: _Read, value: object, where: str, *, of_lists: bool) -> dict[str, object]:
+    # AgentScope leaves out a list that is null, and refuses an object that is.
+    found = {name: item for name, item in read_object(value, where).items() if not of_lists or item is not None}
+    return {name: read(item, f"{where}[{name!r}]") for name, item in found.items()}
 
 
 # ── writing ──────────────────────────────────────────────────────────────────

@@ -13,7 +13,8 @@ from leafward.core.agent_contexts import (
     ToolContext,
     hex_id,
 )
-from leafward.core.agent_messages import read_messages, write_messages
+from leafward.core.agent_message_writer import write_messages
+from leafward.core.agent_messages import read_messages
 from leafward.core.agent_records import (
     Int32,
     Record,
@@ -25,6 +26,7 @@ from leafward.core.agent_records import (
     write_record,
 )
 from leafward.core.errors import StateDecodeError
+from leafward.core.java_limits import check_limits
 from leafward.core.json import Plain, decode_leniently, encode_text
 from leafward.core.message import Message
 
@@ -84,13 +86,14 @@ class AgentState(Record):
             ValueError: the state holds what its format cannot; the text names the place.
         """
         try:
-            rest = Plain().copy(write_record(replace(self, context=[])))
+            rest = Plain("a state", any_integers=True).copy(write_record(replace(self, context=[])))
             # What cannot be read again must not be stored.
             read_back = write_record(read_record(AgentState, rest))
         except StateDecodeError as error:
             raise ValueError(f"this state cannot be written: {error.reason}") from error
         if read_back != rest:
             raise ValueError(f"this state cannot be written: {_difference(rest, read_back)} is not as its type says")
+        check_limits(rest, "a state")
         return encode_text({**rest, "context": write_messages(self.context)})
 
     @classmethod
@@ -103,7 +106,7 @@ class AgentState(Record):
         given = read_object(_decoded(text), "")
         try:
             # Messages check themselves; of the remainder, what could not be written again is refused now.
-            Plain().copy({key: value for key, value in given.items() if key != "context"})
+            Plain("a state", any_integers=True).copy({key: value for key, value in given.items() if key != "context"})
         except ValueError as error:
             refuse("", f"holds what cannot be kept: {error}")
         return read_record(AgentState, given)

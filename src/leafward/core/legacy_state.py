@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from leafward.core.agent_messages import ROLES, read_messages
 from leafward.core.agent_records import read_as, read_object, refuse
-from leafward.core.times import parse_local
+from leafward.core.coercion import coerced
 from leafward.core.untrusted import place
 
 MESSAGES = "memory_messages"
@@ -85,9 +85,10 @@ def _component(value: object) -> dict[str, Any] | list[dict[str, Any]]:
 
 
 class _OldMsg(Struct):
-    role: str
+    role: str | None = None
     id: str | None = None
     name: str | None = None
+    timestamp: str | None = None
     content: str | dict[str, Any] | list[Any] | None = None
     metadata: dict[str, Any] | None = None
 
@@ -105,19 +106,18 @@ def read_legacy_messages(items: Iterable[object], where: str) -> list[dict[str, 
 
 def _message(item: object, where: str) -> dict[str, Any]:
     given = read_object(item, where)
-    old = read_as(_OldMsg, given, where)
-    if old.role.lower() not in ROLES:
+    words = {key: given[key] for key in ("id", "name", "timestamp") if key in given}
+    old = read_as(_OldMsg, given | coerced(words, _OldMsg), where)
+    if old.role is not None and old.role.lower() not in ROLES:
         refuse(place(where, "role"), f"is {old.role!r}, not one of {', '.join(ROLES)}")
-    timestamp, beside = _timestamp(given.get("timestamp"))
     return {
         "id": old.id,
         "name": old.name,
-        "role": ROLES[old.role.lower()],
+        "role": None if old.role is None else ROLES[old.role.lower()],
         "content": _content(old.content),
         "metadata": old.metadata or {},
-        "timestamp": timestamp,
+        "timestamp": old.timestamp,
         "usage": given.get("usage"),
-        **beside,
         **_others(given, "id", "name", "role", "content", "metadata", "timestamp", "usage"),
     }
 
@@ -129,16 +129,3 @@ def _content(content: str | dict[str, Any] | list[Any] | None) -> list[Any]:
 
 def _block(item: object) -> object:
     return {"type": "text", "text": item} if isinstance(item, str) else item
-
-
-def _timestamp(value: object) -> tuple[str | None, dict[str, Any]]:
-    """Return a time that can be read as one; another is kept beside it."""
-    if value is None:
-        return None, {}
-    if isinstance(value, str):
-        try:
-            parse_local(value)
-        except (ValueError, OverflowError):
-            return None, {"legacy_timestamp": value}
-        return value, {}
-    return None, {"legacy_timestamp": value}

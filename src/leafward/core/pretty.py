@@ -1,4 +1,4 @@
-"""JSON laid out for people, as AgentScope for Java lays out its state files."""
+"""JSON as AgentScope for Java writes it: laid out for people in its state files, and with its escapes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|\{\}|\[\]|[][{},:]|[^][{},:"]+')
 _ESCAPE = re.compile(r"\\(u[0-9a-f]{4}|.)")
 _PLAIN = {"{}": "{ }", "[]": "[ ]", ":": " : "}
+_NUMBER = "-0123456789"
 
 
 def pretty(compact: str) -> str:
@@ -34,10 +35,25 @@ def pretty(compact: str) -> str:
             case ",":
                 written += token, between[-1]
             case _:
-                written.append(_PLAIN.get(token) or (_escaped(token) if "\\u" in token else token))
+                written.append(_PLAIN.get(token) or (_spelled(token) if token[0] in _NUMBER else with_escapes(token)))
     return "".join(written)
 
 
-def _escaped(text: str) -> str:
-    """Return a string with its escapes as Java spells them."""
+def with_escapes(text: str) -> str:
+    """Return JSON with its escapes as Java spells them: `\\u001F` in capitals."""
+    if "\\u" not in text:
+        return text
     return _ESCAPE.sub(lambda found: "\\u" + found[1][1:].upper() if len(found[1]) > 1 else found[0], text)
+
+
+def _spelled(number: str) -> str:
+    """Return a number as Java spells it: from ten million on, and below a thousandth, as `1.0E10`."""
+    value = 0 if number.lstrip("-").isdigit() else float(number)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return number
+    # Imported late: such numbers are rare.
+    from decimal import Decimal
+
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    first, *rest = map(str, digits)
+    return f"{'-' * sign}{first}.{''.join(rest) or '0'}E{int(exponent) + len(rest)}"

@@ -8,18 +8,25 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
-from leafward.core.agent_messages import read_messages, write_messages
-from leafward.core.agent_records import Record, read_record
+from leafward.core.agent_message_writer import write_message, write_messages
+from leafward.core.agent_messages import read_messages
+from leafward.core.agent_records import Record, read_object, read_record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import StateDecodeError
+from leafward.core.java_limits import SHORTEST, check_limits
 from leafward.core.json import Plain, decode, decode_leniently, encode, encode_text
 from leafward.core.message import Message
+from leafward.core.pretty import with_escapes
 from leafward.core.untrusted import read
 
 T = TypeVar("T")
 
 Written = str | list[str]
 """A state as JSON: the text of a value, or the texts of a list's items."""
+MESSAGE_LISTS = frozenset(
+    {"memory_messages", "autoContextMemory_workingMessages", "autoContextMemory_originalMessages"}
+)
+"""The names under which AgentScope keeps lists of messages."""
 
 
 @runtime_checkable
@@ -34,47 +41,76 @@ class _Model(Protocol):
     def model_validate_json(cls, json_data: str | bytes) -> Any: ...
 
 
-def write_state(state: object) -> Written:
+def write_state(state: object, name: str = "", *, of_1x: bool = False) -> Written:
     """Return a list or tuple as `write_items` does, and anything else as `write_value` does."""
-    return write_items(cast(Sequence[object], state)) if isinstance(state, (list, tuple)) else write_value(state)
+    if isinstance(state, (list, tuple)):
+        return write_items(cast(Sequence[object], state), name, of_1x=of_1x)
+    return write_value(state, of_1x=of_1x)
 
 
-def write_value(value: object) -> str:
+def write_value(value: object, *, of_1x: bool = False) -> str:
     """Return a dict, dataclass, msgspec Struct, pydantic model, `Message` or `AgentState` as compact JSON.
 
-    Lone surrogates become U+FFFD.
+    Lone surrogates become U+FFFD. With `of_1x`, a message holds only what AgentScope 1.x reads.
 
     Raises:
-        ValueError: it is something else, or holds what JSON cannot.
+        ValueError: it is something else, or holds what JSON or Java's reader cannot.
     """
     if isinstance(value, AgentState):
-        return value.to_json()
+        return with_escapes(value.to_json())
     try:
-        plain = _plain(value)
-        return _exactly(plain) or encode_text(_copied(plain))
+        plain = write_message(value, of_1x=of_1x) if isinstance(value, Message) else _plain(value)
+        return with_escapes(_exactly(plain) or encode_text(_copied(plain)))
     except TypeError as error:
         raise ValueError(f"a state cannot be written as JSON: {error}") from error
 
 
 def _copied(value: object) -> object:
-    return Plain("a state", any_integers=True).copy(value)
+    plain = Plain("a state", any_integers=True).copy(value)
+    check_limits(plain, "a state")
+    return plain
 
 
 def _exactly(value: object) -> str | None:
     """Return the JSON of a value that comes back from it as it is, as nearly all do, in a tenth of the time."""
     try:
         text = encode(value)
-        return text.decode() if decode(text) == value else None
+        if decode(text) != value:
+            return None
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
+    _check_limits(text, value)
+    return text.decode()
 
 
-def write_items(values: Iterable[object]) -> list[str]:
-    """Return the items of a list, each as `write_value` does; messages are written as AgentScope's `Msg`."""
+def _check_limits(text: bytes, value: object) -> None:
+    if len(text) > SHORTEST:
+        check_limits(value, "a state")
+
+
+def write_items(values: Iterable[object], name: str = "", *, of_1x: bool = False) -> list[str]:
+    """Return the items of a list, each as `write_value` does; messages are written as AgentScope's `Msg`.
+
+    In a list whose name says that it holds messages, so are the dicts that `Message.to_dict` returns.
+    """
     items = list(values)
+    if name in MESSAGE_LISTS:
+        items = [_message(item) for item in items]
     if items and all(isinstance(item, Message) for item in items):
-        return [encode_text(item) for item in write_messages(cast(list[Message], items))]
-    return _each_exactly(items) or [write_value(item) for item in items]
+        return [with_escapes(encode_text(item)) for item in write_messages(cast(list[Message], items), of_1x=of_1x)]
+    return _each_exactly(items) or [write_value(item, of_1x=of_1x) for item in items]
+
+
+def _message(item: object) -> object:
+    """Return a dict that is the wire shape of a message as that message: a `Msg` has no parts."""
+    given: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
+    try:
+        if isinstance(given.get("role"), str) and isinstance(given.get("parts"), list) and "content" not in given:
+            return Message.from_dict(given)
+    except ValueError:
+        # It is stored as the dict it is.
+        pass
+    return cast(object, item)
 
 
 def _each_exactly(items: list[object]) -> list[str] | None:
@@ -83,16 +119,17 @@ def _each_exactly(items: list[object]) -> list[str] | None:
         return None
     try:
         texts = [encode(item) for item in items]
-        same = decode(b"[%b]" % b",".join(texts)) == items
+        if decode(b"[%b]" % b",".join(texts)) != items:
+            return None
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    return [text.decode() for text in texts] if same else None
+    for text, item in zip(texts, items, strict=True):
+        _check_limits(text, item)
+    return [with_escapes(text.decode()) for text in texts]
 
 
 def _plain(value: object) -> object:
     match value:
-        case Message():
-            return write_messages([value])[0]
         case Mapping():
             return cast(Mapping[object, object], value)
         case msgspec.Struct():
@@ -201,13 +238,18 @@ def read_items(texts: Sequence[str | bytes], type: type[T]) -> list[T]:
     """
     if type is not Message:
         return [_read_item(index, text, type) for index, text in enumerate(texts)]
-    found: list[tuple[object, str]] = [
-        (_read_item(index, text, dict[str, Any]), f"item {index}") for index, text in enumerate(texts)
-    ]
+    found = [(_decoded(index, text), f"item {index}") for index, text in enumerate(texts)]
     try:
         return cast(list[T], read_messages(found, roles=False))
     except StateDecodeError as error:
         raise ValueError(error.reason) from error
+
+
+def _decoded(index: int, text: str | bytes) -> object:
+    try:
+        return decode_leniently(text)
+    except ValueError as error:
+        raise ValueError(f"item {index}: {error}") from error
 
 
 def _read_item(index: int, text: str | bytes, type: type[T]) -> T:
@@ -223,7 +265,8 @@ def _is_record(kind: Any) -> bool:
 
 def _read(value: object, type: Any) -> Any:
     if type is Message:
-        return read_messages([(value, "it")], roles=False)[0]
+        # Null is not a message, although a list of messages may hold it.
+        return read_messages([(read_object(value, ""), "it")], roles=False)[0]
     if _is_record(type):
         return read_record(type, value)
     if not isinstance(value, dict):

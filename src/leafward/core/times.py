@@ -44,6 +44,16 @@ def parse_micros(value: datetime | str) -> int:
     return to_micros(datetime.fromisoformat(value) if isinstance(value, str) else value)
 
 
+def to_local(micros: int) -> str:
+    """Return local time without its zone, as AgentScope writes it: `2026-08-22 23:15:56.123`."""
+    try:
+        local = from_micros(micros).astimezone()
+    except OverflowError:
+        # The first and the last hours of the calendar are not in it everywhere.
+        local = from_micros(micros)
+    return local.replace(tzinfo=None).isoformat(" ", "milliseconds")
+
+
 def parse_local(text: str) -> int:
     """Read zoneless text as local time, as AgentScope writes it."""
     return to_micros(datetime.fromisoformat(text).astimezone())

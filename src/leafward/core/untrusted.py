@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import EllipsisType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -109,40 +110,43 @@ def _follow(path: str, value: object, shape: object, where: str) -> tuple[str, o
 
 def _inside(shape: object, value: object, step: _Step) -> object:
     """Return the shape of what is one step inside a value."""
-    for member in _members(shape):
+    for member in members(shape):
         origin, arguments = get_origin(member), get_args(member)
         if origin in (list, dict):
             return arguments[-1]
         if isinstance(member, type) and isinstance(step, str):
-            tag_field, tag = _tag(member)
+            tag_field, tag = tag_of(member)
             if step == tag_field:
-                return Literal[tuple(_tag(one)[1] for one in _members(shape))]
+                return Literal[tuple(tag_of(one)[1] for one in members(shape))]
             if tag_field is None or cast(Mapping[str, object], value).get(tag_field) == tag:
-                return _hints(member).get(step)
+                return fields_of(member).get(step)
     return None
 
 
-def _hints(shape: type[Any]) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def fields_of(shape: type[Any]) -> dict[str, Any]:
+    """Return the shapes of the fields of an object by their keys."""
     if issubclass(shape, msgspec.Struct):
         return {one.encode_name: one.type for one in msgspec.structs.fields(shape)}
     return get_type_hints(shape, include_extras=True)
 
 
-def _members(shape: object) -> Iterator[object]:
+def members(shape: object) -> Iterator[object]:
+    """Yield the shapes that a value may have, without null."""
     if get_origin(shape) in (Union, UnionType):
         yield from (member for member in get_args(shape) if member is not type(None))
     else:
         yield shape
 
 
-def _tag(shape: object) -> tuple[str | None, object]:
+def tag_of(shape: object) -> tuple[str | None, object]:
     """Return the key that says which of several shapes an object has, and what it says for this one."""
     config = getattr(shape, "__struct_config__", None)
     return (None, None) if config is None else (config.tag_field, config.tag)
 
 
 def _choices(shape: object) -> Iterator[object]:
-    for member in _members(shape):
+    for member in members(shape):
         if get_origin(member) is Literal:
             yield from get_args(member)
 

@@ -71,7 +71,7 @@ class CustomStates(AgentStateStore):
         return await call(getattr(self._store, method), *arguments, turns=self._turns)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
-        await self.save_written(key, name, write_state(value))
+        await self.save_written(key, name, write_state(value, name))
 
     async def save_written(self, key: AnyKey, name: str, written: Written) -> None:
         """Save a state that is JSON already."""
@@ -96,7 +96,7 @@ class CustomStates(AgentStateStore):
             raise StateDecodeError(*slot, name, str(error)) from error
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
-        await self.save_written(key, name, write_items(values))
+        await self.save_written(key, name, write_items(values, name))
 
     @overload
     async def get_list(self, key: AnyKey, name: str) -> list[dict[str, Any]]: ...

@@ -12,7 +12,7 @@ from leafward.engine.custom_states import CustomStates, states_of
 from leafward.stores.contracts import Store
 from leafward.stores.finishing import to_its_end
 from leafward.stores.states.contracts import AgentStateStore
-from leafward.stores.states.store import StateStore, save_written
+from leafward.stores.states.store import StateStore, is_of_1x, save_written
 from leafward.stores.states.table import check_name
 
 Stored = Store | AgentStateStore
@@ -58,7 +58,8 @@ class StateModule:
             ValueError: a state cannot be written as JSON; nothing is written.
         """
         states, slot = states_of(store), key_of(key)
-        written = {name: _write(name, part) for name, part in _with_state(self).items()}
+        of_1x = isinstance(states, StateStore) and is_of_1x(states)
+        written = {name: _write(name, part, of_1x) for name, part in _with_state(self).items()}
         saving = _save(states, slot, written)
         await (to_its_end(saving) if len(written) > 1 else saving)
 
@@ -132,10 +133,12 @@ def _is_list(state_type: object) -> bool:
     return state_type is list or get_origin(state_type) is list
 
 
-def _write(name: str, component: StateModule) -> Written:
+def _write(name: str, component: StateModule, of_1x: bool) -> Written:
     state = component.get_state()
     try:
-        return write_items(state) if _is_list(component.state_type) else write_value(state)
+        if _is_list(component.state_type):
+            return write_items(state, name, of_1x=of_1x)
+        return write_value(state, of_1x=of_1x)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the state {name!r} cannot be saved: {error}") from error
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from leafward import ConfigurationError, LeaseLost, SessionKey, StaleState
+from leafward import ConfigurationError, LeaseLost, Message, SessionKey, StaleState, assistant, tool_result, user
 from leafward.stores import Slot
-from leafward.stores.states.store import StateStore
+from leafward.stores.states.store import StateStore, is_of_1x
 from leafward.testing.versioned_states import VersionedStateContract
 
 
 @pytest.mark.asyncio
 class OurStateContract(VersionedStateContract):
-    """Leases, long lists, and lists that must be new."""
+    """Leases, long lists, lists that must be new, and messages that Java shares."""
 
     @pytest.fixture
     def ours(self, states: StateStore) -> StateStore:
@@ -135,6 +135,75 @@ class OurStateContract(VersionedStateContract):
         assert await ours.get_list("s", "list") == [{"n": 11}] * 3
         assert await ours.get_list("s", "either") == [{}] * 3
         assert await ours.get("s", "gone") == {}
+
+    async def test_messages_hold_only_blocks_that_every_reader_of_the_layout_knows(self, ours: StateStore) -> None:
+        image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+        since_2 = [
+            {"type": "data", "id": "d", "source": image},
+            {"type": "hint", "id": "h", "hint": "x", "source": None},
+        ]
+        message = assistant([*since_2, *tool_result("c", "x").parts], id="m")
+        message.parts[2]["output"] += since_2
+
+        async with ours.leases.acquire("s") as lease:
+            await ours.with_lease(lease).save_list("s", "memory_messages", [message])
+        await ours.save("s", "one", message)
+        await ours.save_if_version("s", "two", message, 0)
+
+        found = [await ours.get("s", "one"), await ours.get("s", "two"), *await ours.get_list("s", "memory_messages")]
+        for written in found:
+            assert written is not None
+            blocks = [*written["content"], *written["content"][2]["output"]]
+            assert {block["type"] for block in blocks} == {
+                "tool_result",
+                "text",
+                *({"image"} if is_of_1x(ours) else {"data", "hint"}),
+            }
+        assert await ours.get("s", "one", Message) == await ours.get("s", "two", Message) == message
+        assert await ours.get_list("s", "memory_messages", Message) == [message]
+
+    async def test_a_tool_part_that_holds_its_result_comes_back_whole(self, ours: StateStore) -> None:
+        part: dict[str, Any] = {
+            "type": "tool-f",
+            "toolCallId": "c",
+            "state": "output-available",
+            "input": {},
+            "output": "18C",
+        }
+        messages = [user("hi", id="u"), assistant([part], id="a"), user("and?", id="v")]
+
+        for count in range(4):
+            await ours.save_list("s", "memory_messages", messages[:count])
+            assert await ours.get_list("s", "memory_messages", Message) == messages[:count]
+
+        blocks = [[block["type"] for block in one["content"]] for one in await ours.get_list("s", "memory_messages")]
+        assert blocks == [["text"], ["tool_use"], ["tool_result"], ["text"]]
+
+    async def test_messages_that_only_java_would_write_come_back_as_they_were(self, ours: StateStore) -> None:
+        usual: dict[str, Any] = {"name": None, "content": [], "metadata": {}, "usage": None}
+        items = [
+            {"id": "a", "role": "USER", "timestamp": "2026/08/22 23:15:56", **usual},
+            {"id": "b\n", "role": None, "timestamp": "now", **usual},
+            {"id": "b\n", "role": "USER", "timestamp": None, **usual, "metadata": {"wei": 10**30}},
+        ]
+        await ours.save_list("s", "memory_messages", items)
+
+        messages = await ours.get_list("s", "memory_messages", Message)
+        await ours.save_list("s", "memory_messages", messages)
+
+        assert await ours.get_list("s", "memory_messages") == items
+        assert await ours.get_list("s", "memory_messages", Message) == messages
+
+    async def test_what_java_cannot_read_is_not_stored(self, ours: StateStore) -> None:
+        for write in (ours.save("s", "a", {"n": 10**1000}), ours.save_list("s", "a", [{"n": 1}, {"n": 10**1000}])):
+            with pytest.raises(ValueError, match="more than 1,000 digits"):
+                await write
+        assert not await ours.exists("s")
+
+    async def test_messages_given_as_their_dicts_are_messages(self, ours: StateStore) -> None:
+        message = user("hi", id="u")
+        await ours.save_list("s", "memory_messages", [message.to_dict()])
+        assert await ours.get_list("s", "memory_messages", Message) == [message]
 
     async def test_it_says_whether_machines_can_share_it(self, ours: StateStore) -> None:
         assert isinstance(ours.distributed, bool)

@@ -33,7 +33,7 @@ class AgentStateStore(Protocol):
 
         Raises:
             InvalidId: an id or the name is refused.
-            ValueError: the value is something else, or holds what JSON cannot.
+            ValueError: the value is something else, or holds what JSON, or AgentScope for Java's reader, cannot.
         """
         ...
 

@@ -14,7 +14,7 @@ from leafward.core.ids import check_id, refusal
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Lease, Leases, Slot
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
-from leafward.stores.states.table import StateTable, check_name
+from leafward.stores.states.table import Layout, StateTable, check_name
 
 _LAST_VERSION = 2**63 - 1
 _MANY = 1_000
@@ -28,6 +28,7 @@ class StateStore(VersionedStateStore, ABC):
     """Whether processes on several machines can share it."""
     leases: Leases
     _fence: Fence | None = None
+    _layout: Layout = "2.x"
 
     @abstractmethod
     async def _table(self) -> StateTable:
@@ -39,7 +40,7 @@ class StateStore(VersionedStateStore, ABC):
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         slot = self._writable(_slot(key, name))
-        await self._save(slot, name, _values().write_state(value))
+        await self._save(slot, name, _values().write_state(value, name, of_1x=is_of_1x(self)))
 
     async def _save(self, slot: Slot, name: str, written: str | list[str]) -> None:
         table = await self._table()
@@ -78,7 +79,7 @@ class StateStore(VersionedStateStore, ABC):
             raise ValueError(f"expected is the version that get_versioned() gave, or -1, not {expected!r}")
         if isinstance(value, (list, tuple)):
             raise ValueError("a list has no version: save it with save_list()")
-        text = _values().write_value(value)
+        text = _values().write_value(value, of_1x=is_of_1x(self))
         if expected > _LAST_VERSION:
             raise StaleState(*slot, name, expected)
         wanted = None if expected == UNCONDITIONAL else expected
@@ -89,7 +90,7 @@ class StateStore(VersionedStateStore, ABC):
         if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"save_list() takes a list of states, not a {type(values).__name__}")
         # Before anything is awaited: the caller may change the items meanwhile.
-        await self._save(slot, name, _values().write_items(values))
+        await self._save(slot, name, _values().write_items(values, name, of_1x=is_of_1x(self)))
 
     @overload
     async def get_list(self, key: AnyKey, name: str) -> list[dict[str, Any]]: ...
@@ -131,6 +132,11 @@ class StateStore(VersionedStateStore, ABC):
         await self.close()
 
 
+def is_of_1x(states: StateStore) -> bool:
+    """Tell whether AgentScope 1.x reads what is saved here, which knows fewer blocks than 2.x."""
+    return states._layout == "1.x"  # pyright: ignore[reportPrivateUsage]
+
+
 async def save_written(states: StateStore, key: AnyKey, name: str, written: str | list[str]) -> None:
     """Save a state that is JSON already: the text of a value, or the texts of a list's items."""
     await states._save(states._writable(_slot(key, name)), name, written)  # pyright: ignore[reportPrivateUsage]
@@ -144,6 +150,7 @@ class Fenced(StateStore):
         self.distributed = store.distributed
         self.leases = store.leases
         self._fence = lease.fence
+        self._layout = store._layout
         # A lease is renewed as long as somebody has it: whoever writes behind it does.
         self._lease = lease
 

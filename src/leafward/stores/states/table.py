@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 from leafward.core.errors import ConfigurationError, InvalidId, StateDecodeError
 from leafward.core.ids import check_id
 from leafward.core.json import decode_leniently, encode_text
+from leafward.core.pretty import with_escapes
 from leafward.stores.leases import Fence, Slot
 
 _OF_THE_LAYOUTS = re.compile(r".*:_hash|.*:list|.*:ver|.*:sum|(.*:)?_keys", re.DOTALL)
@@ -109,7 +110,7 @@ def common_items(stored: Sequence[str | bytes], wanted: Sequence[str]) -> int:
 def _rewritten(text: str | bytes) -> str | None:
     """Return a stored text as we would write it; `None` where it is damaged."""
     try:
-        return encode_text(decode_leniently(text))
+        return with_escapes(encode_text(decode_leniently(text)))
     except ValueError:
         return None
 
