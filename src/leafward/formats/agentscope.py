@@ -11,12 +11,12 @@ from leafward.core.calls import Call, Item, Result, pair
 from leafward.core.ids import derived_id
 from leafward.core.json import try_parse
 from leafward.core.json_fields import message_list, string, typed_blocks
+from leafward.core.media import Media, read_media
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, is_ui_tool, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, without_origin
 from leafward.core.times import from_micros, parse_local
 from leafward.formats.fallback_text import as_text, output_as_text
-from leafward.formats.media import Media, read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import role_of
 

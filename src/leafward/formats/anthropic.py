@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, cast
 
 from leafward.core.calls import Call, Item, Result
 from leafward.core.json_fields import json_object, message_list, string, typed_blocks
+from leafward.core.media import Media, read_media
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_thinking, plain_block_text, thinking_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_of, with_rest, without_origin
 from leafward.formats.fallback_text import as_text, output_as_text
 from leafward.formats.limits import function_name, plain_id
-from leafward.formats.media import Media, read_media
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Entry, Turn, media_to_user, turns, with_ids
 

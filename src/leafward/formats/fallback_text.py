@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from leafward.core.calls import Call, Result
 from leafward.core.json import encode_text
+from leafward.core.media import Media, read_media
 from leafward.core.parts import Part, is_thinking, is_ui_only, thinking_text
 from leafward.core.provider_extras import raw_of, without_origin
-from leafward.formats.media import Media, read_media
 
 _ASKING = ("approval-requested", "asking")
 _ENCRYPTED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})

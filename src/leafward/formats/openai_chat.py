@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from leafward.core.calls import Call, Result
+from leafward.core.media import AUDIO_FORMATS, DETAILS, read_media
 from leafward.core.message import Message
 from leafward.core.openai_messages import NAME, read_openai_messages
 from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import raw_of, rest_of, without_origin
 from leafward.formats.fallback_text import as_text, output_as_text
 from leafward.formats.limits import function_name, short_id
-from leafward.formats.media import AUDIO_FORMATS, DETAILS, read_media
 from leafward.formats.openai_custom import custom_input, is_custom
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids

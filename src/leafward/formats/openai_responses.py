@@ -8,13 +8,13 @@ from typing import Any, cast
 from leafward.core.calls import Call, Result
 from leafward.core.ids import refusal
 from leafward.core.json_fields import object_list, string, typed_blocks
+from leafward.core.media import DETAILS, read_media
 from leafward.core.message import Message
 from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import Part, plain_block_text
 from leafward.core.provider_extras import ORIGIN, opaque, raw_of, rest_if_any, rest_of, with_rest
 from leafward.formats.fallback_text import as_text, output_as_text
 from leafward.formats.limits import function_name, short_id
-from leafward.formats.media import DETAILS, read_media
 from leafward.formats.openai_custom import RESPONSES, custom_input, is_custom
 from leafward.formats.reading import Messages, build, checked_messages
 from leafward.formats.turns import Answers, Turn, media_to_user, turns, with_ids

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call, Item, Pairs, Result, pair
+from leafward.core.media import read_media
 from leafward.core.message import Message
 from leafward.core.overlays import is_summary_id
 from leafward.core.parts import Part, is_ui_only, parts_of
 from leafward.formats.fallback_text import describe, missing_result, orphan_parts
-from leafward.formats.media import read_media
 
 AFTER_SUMMARY = "[The newest message is part of the summary above.]"
 """What the user says when a summary is the last message: a model takes an assistant's for words to continue."""

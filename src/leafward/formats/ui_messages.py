@@ -9,6 +9,7 @@ from typing import Any, TypeGuard, cast
 from leafward.core.calls import Call, Result, pair
 from leafward.core.json import try_parse
 from leafward.core.json_fields import message_list, string, typed_blocks
+from leafward.core.media import read_media
 from leafward.core.message import Message
 from leafward.core.parts import (
     CALLS,
@@ -23,7 +24,6 @@ from leafward.core.parts import (
 from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
 from leafward.formats.fallback_text import output_as_text
-from leafward.formats.media import read_media
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import known_role
 from leafward.formats.ui_folds import Fold, Folding, Place, Unfolding, read_fold

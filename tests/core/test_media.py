@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leafward.formats.media import read_media
+from leafward.core.media import read_media
 
 
 @pytest.mark.parametrize(
