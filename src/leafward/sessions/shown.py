@@ -121,6 +121,7 @@ class Shown:
                     }
                 await self.add(news, None if reply is None else at_reply(PROMPTED, reply))
         except (StoreError, LeaseLost):
+            # As in `add`: the next refusal shows the text again, and the store's failure is raised by what needs it.
             return
         except Exception as error:  # noqa: BLE001  (the prompt is rendered and kept; a custom storage may raise anything)
             _log.warning(
