@@ -112,12 +112,12 @@ class Shown:
                 reply = await find_reply()
                 if reply is not None:
                     # What was shown before, such as what it wrote itself, stays so. But what one of its calls is being
-                    # answered with may leave the history, and the prompt stays.
-                    answered = ShownText("", at_reply(ANSWERED, reply))
+                    # answered with may be summarised later, and the prompt still shows it.
+                    answered = at_reply(ANSWERED, reply)
                     news = {
                         label: new
                         for label, new in news.items()
-                        if (self._find_in(old, label, new[BLOCK]) or answered).anchor == answered.anchor
+                        if (found := self._find_in(old, label, new[BLOCK])) is None or found.anchor == answered
                     }
                 await self.add(news, None if reply is None else at_reply(PROMPTED, reply))
         except (StoreError, LeaseLost):
