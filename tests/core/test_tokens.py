@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from leafward import Message, user
 from leafward.core.tokens import MEDIA_TOKENS, MESSAGE_OVERHEAD, count_tokens, estimate_tokens
-from leafward.formats import from_openai_responses
+from leafward.formats import from_openai_responses, to_anthropic
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,54 @@ def test_a_text_document_in_a_result_is_counted_as_its_text() -> None:
     result = {"type": "tool_result", "id": "c", "output": [document]}
 
     assert count_tokens(Message("tool", [result])) < 20
+
+
+WORDS = "hello world, this is text. " * 4_000
+BASE64 = b64encode(WORDS.encode()).decode()
+TEXT_FILES: list[dict[str, Any]] = [
+    {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{BASE64}"},
+    {"type": "file", "mediaType": "text/plain", "url": f"data:application/octet-stream;base64,{BASE64}"},
+    {"type": "file", "mediaType": "text/plain", "url": f"data:;base64,{BASE64}"},
+    {"type": "file", "url": f"data:TEXT/plain;base64,{BASE64}"},
+    {"type": "file", "file": {"file_data": f"data:text/plain;base64,{BASE64}", "filename": "a.txt"}},
+    {"type": "input_file", "file_data": f"data:text/plain;base64,{BASE64}", "filename": "a.txt"},
+    {"type": "document", "source": {"type": "base64", "media_type": "text/plain; charset=utf-8", "data": BASE64}},
+    {"type": "data", "source": {"type": "base64", "mime_type": "text/plain", "data": BASE64}},
+    {"type": "document", "source": {"type": "url", "url": f"data:text/plain;base64,{BASE64}"}},
+]
+
+
+@pytest.mark.parametrize("part", TEXT_FILES, ids=lambda part: str(part)[:60])
+def test_a_text_file_is_counted_as_its_text_in_every_dialect(part: dict[str, Any]) -> None:
+    assert to_anthropic([Message("user", [part])])["messages"][0]["content"][0]["source"]["data"] == WORDS
+
+    counted = count_tokens(Message("user", [part]))
+
+    assert estimate_tokens(WORDS) * 0.98 < counted < estimate_tokens(WORDS) * 1.02
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "mediaType": "application/pdf", "url": f"data:text/plain;base64,{BASE64}"},
+        {"type": "file", "mediaType": "text/plain", "url": "data:text/plain," + "a%20" * 40_000},
+        {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,a" + BASE64[:8]},
+        {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,"},
+        {"type": "file", "mediaType": "text/plain", "url": "https://example.com/a.txt"},
+    ],
+    ids=lambda part: str(part)[:80],
+)
+def test_a_file_that_is_not_sent_as_text_is_counted_as_a_file(part: dict[str, Any]) -> None:
+    assert count_tokens(Message("user", [part])) == MESSAGE_OVERHEAD + MEDIA_TOKENS
+
+
+def test_a_text_file_in_chinese_is_counted_as_its_text() -> None:
+    words = "你好世界" * 5_000
+    url = f"data:text/plain;base64,{b64encode(words.encode()).decode()}"
+
+    counted = count_tokens(Message("user", [{"type": "file", "mediaType": "text/plain", "url": url}]))
+
+    assert estimate_tokens(words) * 0.98 < counted < estimate_tokens(words) * 1.02
 
 
 def test_arguments_that_were_not_parsed_are_counted() -> None:

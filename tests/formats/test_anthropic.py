@@ -315,8 +315,33 @@ def test_a_text_file_is_sent_as_a_document_of_its_text() -> None:
     assert message["content"][1] == {"type": "text", "text": "[file a.txt text/plain 3 bytes]"}
 
 
-def test_items_of_the_api_without_a_type_do_no_harm() -> None:
-    odd = {"type": "x", "leafward_provider": {"name": "anthropic", "raw": {"a": 1}}}
-    listed = {"type": "x", "leafward_provider": {"name": "anthropic", "raw": {"type": "tool_result", "content": ["x"]}}}
+def carried(raw: Any) -> dict[str, Any]:
+    """Return a part that a page may have made: it claims to carry a block of the API."""
+    return {"type": "x", "leafward_provider": {"name": "anthropic", "raw": raw}}
 
-    to_anthropic([user("hi"), assistant([CALL]), tool_result("c1", [odd]), Message("user", [listed])])
+
+@pytest.mark.parametrize("raw", [{"a": 1}, {"type": ["x"]}, {"type": "text"}, {"type": "text", "text": 5}], ids=str)
+def test_items_of_the_api_without_a_type_or_text_are_not_sent(raw: dict[str, Any]) -> None:
+    odd, said = carried(raw), [user("hi"), assistant([CALL]), tool_result("c1", "18C")]
+
+    payload = to_anthropic([Message("user", [odd]), said[0], assistant([odd, CALL]), said[2], assistant([odd])])
+
+    assert payload == to_anthropic(said)
+    check_anthropic(to_anthropic([*said[:2], tool_result("c1", [odd])]))
+
+
+def test_items_of_the_api_that_hold_anything_do_no_harm() -> None:
+    listed = carried({"type": "tool_result", "content": ["x"]})
+
+    assert to_anthropic([Message("user", [listed])])["messages"][0]["content"] == [
+        {"type": "tool_result", "content": ["x"]}
+    ]
+
+
+def test_fields_that_only_the_api_knows_do_not_replace_those_of_a_part() -> None:
+    rest = {"name": "anthropic", "rest": {"type": "image", "text": "other words", "new": 1}}
+    part = {"type": "text", "text": "hi", "leafward_provider": rest}
+
+    assert to_anthropic([Message("user", [part])])["messages"][0]["content"] == [
+        {"type": "text", "text": "hi", "new": 1}
+    ]

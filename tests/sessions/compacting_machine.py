@@ -201,7 +201,8 @@ class CompactingMachine(SessionMachine):
         assert asked.answer is not None
         replaced = sum(count_tokens(as_message(row)) for row in stretch)
         longer = count_tokens(assistant(asked.answer["summary"])) > replaced
-        streamed = stretch[-1].id in self.upserted
+        before, since = self.upserted
+        streamed = stretch[-1].id in [*before[-1:], *since]
         assert tools or objection or changed or longer or streamed
         self.tally["results not applied: changed meanwhile"] += changed
         assert error is None or isinstance(error, (ValueError, CompactionFailed))

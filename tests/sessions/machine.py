@@ -68,8 +68,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.model = Model()
         self.made = 0
-        self.upserted: set[str] = set()
-        """What was upserted since a message was last added, and that message if it was upserted: more may come."""
+        self.upserted: list[list[str]] = [[], []]
+        """What was upserted before and after a message was last added, that one too if it was upserted: in order."""
         self.version = 0
         self.session_id = "s"
         self.runner.run(self._open())
@@ -128,7 +128,7 @@ class SessionMachine(RuleBasedStateMachine):
         else:
             stored = self.call(lambda: self.session.append_messages(messages, parent_id), changed)
         if changed:
-            self.upserted.clear()
+            self.upserted = [self.upserted[1], []]
             self.after_append()
         assert [as_seen(message) for message in stored] == [as_kept(self.model.rows[row.id]) for row in rows]
 
@@ -190,7 +190,7 @@ class SessionMachine(RuleBasedStateMachine):
         row = self.row(text, minute, role, self.known(pick))
         self.model.update(row)
         write = self.session.upsert_message if upsert else self.session.update_message
-        self.upserted |= {row.id} if upsert else set()
+        self.upserted[1] += [row.id] if upsert else []
         stored = self.call(lambda: write(as_message(row)), True)
         kept = as_kept(self.model.rows[row.id])
         self.after_append()
@@ -200,7 +200,7 @@ class SessionMachine(RuleBasedStateMachine):
     def upsert_a_new_message(self, text: str, minute: int, role: str) -> None:
         row = self.row(text, minute, role)
         self.model.upsert(row)
-        self.upserted = {row.id}
+        self.upserted = [self.upserted[1], [row.id]]
         stored = self.call(lambda: self.session.upsert_message(as_message(row)), True)
         self.after_append()
         assert as_seen(stored) == as_kept(row)

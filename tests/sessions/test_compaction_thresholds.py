@@ -25,7 +25,7 @@ from leafward.core.tokens import count_tokens
 from leafward.sessions import estimate_tokens
 from leafward.stores import Store
 from leafward.testing.speaking import said, texts
-from leafward.testing.summarising import covering, ignore
+from leafward.testing.summarising import covering
 from tests.sessions.dict_storage import DictStorage
 
 
@@ -125,66 +125,7 @@ async def test_the_newest_question_is_answered_and_not_summarised(
     assert errors == []
 
 
-async def test_a_reply_is_not_summarised_while_it_is_streamed(
-    store: Store, model: Model, errors: list[Exception]
-) -> None:
-    session = compacting(store, model, errors, 4_000)
-    await session.append_messages([user("word " * 300) for _ in range(5)])
-
-    for length in range(100, 5_000, 300):
-        await session.upsert_message(assistant("word " * length, id="reply"))
-        assert (await session.get_history())[-1].text == "word " * length
-
-    assert len(await session.get_history()) < 6
-    assert isinstance(errors[-1], CompactionFailed)
-    assert "message 'reply' is still being written and takes 5,594 tokens" in str(errors[-1])
-    await session.append_message(user("thanks"))
-    assert await session.estimate_tokens() <= 4_000
-
-
-async def test_a_function_that_wants_to_summarise_a_streamed_reply_is_answered_with_that(
-    store: Store, errors: list[Exception]
-) -> None:
-    session = Session(store, on_compaction=covering("reply", "reply"), compact_after=20)
-    session.on_compaction_error(errors.append)
-
-    await session.upsert_message(assistant("word " * 20, id="reply"))
-
-    assert str(errors[0]) == (
-        "session 'default' takes 30 tokens, its threshold is 20: the range ends with a message that is still being "
-        "written; message 'reply' is still being written and takes 30 tokens"
-    )
-
-
 AWAY = ConnectionError("the model is away")
-
-
-@pytest.mark.parametrize("manually", [False, True])
-async def test_a_reply_is_not_summarised_by_others_while_it_is_streamed(
-    store: Store, model: Model, errors: list[Exception], manually: bool
-) -> None:
-    session = compacting(store, model, errors, 4_000)
-    await session.append_messages([user("word " * 300, id=f"q{n}") for n in range(5)])
-    await session.upsert_message(assistant("word " * 3_000, id="reply"))
-
-    if manually:
-        await session.compact()
-    else:
-        await session.upsert_message(user("word " * 400, id="q1"))
-    await session.upsert_message(assistant("word " * 3_000 + "and that is 42", id="reply"))
-
-    assert (await session.get_history())[-1].text.endswith("42")
-
-
-async def test_a_session_that_is_only_upserted_is_compacted(
-    store: Store, model: Model, errors: list[Exception]
-) -> None:
-    session = compacting(store, model, errors, 2_000)
-    for n in range(60):
-        await session.upsert_message(user("word " * 100, id=f"m{n}"))
-        assert await session.estimate_tokens() <= 2_000
-
-    assert errors == []
 
 
 class Failing(Model):
@@ -371,26 +312,6 @@ async def test_a_refused_summary_backs_off(store: Store, errors: list[Exception]
 
     assert len(model.prompts) == len(errors) <= 12
     assert "backing off: " in session.compaction_log[-1].reason
-
-
-@pytest.mark.parametrize("ids", [60, 10, 1])
-@pytest.mark.parametrize("threshold", [10, 60, 400])
-async def test_upserting_backs_off_like_appending(store: Store, ids: int, threshold: int) -> None:
-    asked: list[str] = []
-
-    def session(name: str) -> Session:
-        def nothing(messages: list[Message]) -> None:
-            asked.append(name)
-
-        return Session(store, name, on_compaction=nothing, compact_after=threshold, on_compaction_error=ignore)
-
-    appending, upserting = session("appending"), session("upserting")
-    for n in range(60):
-        await appending.append_message(user("word " * 10))
-        await upserting.upsert_message(assistant("word " * 10, id=f"m{n % ids}"))
-
-    # A message that was complete got one more attempt.
-    assert asked.count("upserting") <= asked.count("appending") + 1
 
 
 async def test_results_are_shortened_while_the_summariser_is_away(store: Store, errors: list[Exception]) -> None:

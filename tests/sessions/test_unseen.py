@@ -1,6 +1,7 @@
 """What a model was not shown it does not overwrite, wherever a block is kept.
 
-What every store promises of this is in `leafward.testing.unseen`, the law in `test_unseen_law.py`.
+What every store promises of this is in `leafward.testing.unseen`, the law in `test_unseen_law.py`, and what compaction
+changes in `test_unseen_compacted.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from leafward import (
     Session,
     StorageFull,
     assistant,
-    create_compact_function,
     open_store,
     tool_result,
     user,
@@ -571,30 +571,3 @@ async def test_searching_again_in_a_turn_costs_only_the_search(
     assert await tools.call("search_context", nothing, raise_errors=True) == "No results found."
 
     assert watched.reads == ["search", "search"]
-
-
-@pytest.mark.parametrize("stored_first", [True, False])
-async def test_a_refusal_that_a_compaction_shortened_was_not_seen(store: Store, stored_first: bool) -> None:
-    def chat(name: str, **options: Any) -> Session:
-        return Session(store, name, user_id="alice", **options).with_context("memory", shared=True)
-
-    text = "".join(f"fact {n}: something\n" for n in range(3_000)) + "ALLERGIC TO PEANUTS"
-    compact = create_compact_function(summarize=lambda prompt: "so far")
-    session = chat("tuesday", on_compaction=compact, compact_after=6_000, cached_prompt=True)
-    await session.freeze_system_prompt()
-    await chat("monday").replace_context_block("memory", text)
-    arguments = {"label": "memory", "content": "coffee"}
-
-    for n in range(3):
-        call = {"type": "tool_use", "id": f"c{n}", "name": "set_context", "input": arguments}
-        if stored_first:
-            await session.append_message(assistant([call]))
-        answer = await (await session.tools()).call("set_context", arguments)
-        assert answer.startswith("Error: nothing was written")
-        reply = [] if stored_first else [assistant([call])]
-        await session.append_messages([*reply, tool_result(f"c{n}", answer, name="set_context")])
-        assert "PEANUTS" not in str(await session.get_history())
-
-    block = await session.get_context_block("memory")
-    assert block is not None
-    assert block.content == text

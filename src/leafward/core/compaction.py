@@ -44,7 +44,10 @@ class CompactionContext:
     prompt_tokens: int = 0
     """What the system prompt takes of them."""
     no_end_at: frozenset[str] = frozenset()
-    """Messages that a summary cannot end at: an earlier one covers them and ends on another branch."""
+    """Messages that a summary cannot end at.
+
+    An earlier one covers them and ends on another branch, or they may still be written: the remainder would be missed.
+    """
     shorten: Shorten | None = None
     """Shows notices in place of tool results; `None` where the storage cannot."""
     estimates: bool = False

@@ -69,12 +69,17 @@ class Media:
         return self.kind == "file" and self.media_type in (None, "application/pdf")
 
     @property
+    def text_data(self) -> str | None:
+        """The bytes of a text file in base64, `None` for any other file."""
+        return self.data if self.media_type == "text/plain" else None
+
+    @property
     def plain_text(self) -> str | None:
         """What is in the bytes of a text file, `None` for any other file."""
-        if self.media_type != "text/plain" or self.data is None or not _is_base64(self.data):
+        if self.text_data is None or not _is_base64(self.text_data):
             return None
         try:
-            return b64decode(self.data).decode()
+            return b64decode(self.text_data).decode()
         except ValueError:
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from functools import cache
 from typing import cast
@@ -11,6 +12,7 @@ from typing import cast
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
 from leafward.core.json import encode_text
+from leafward.core.media import read_media
 from leafward.core.message import Message
 from leafward.core.parts import (
     CALLS,
@@ -33,6 +35,8 @@ TextCounter = Callable[[str], int]
 MESSAGE_OVERHEAD = 4
 MEDIA_TOKENS = 1000
 """An image, recording or file: about what providers charge for one, whatever its bytes."""
+_SAMPLE = 4096
+"""How much of a text file in base64 is decoded; a multiple of four."""
 
 
 @cache
@@ -129,13 +133,18 @@ def _media_tokens(part: Part, count: TextCounter) -> int:
     held = cast(Part, source) if isinstance(source, dict) else {}
     if held.get("type") in ("text", "content"):
         return _raw_tokens(held, count)
-    # A text file is sent as its text. Decoding it here would make a write slow: four bytes are about a token.
-    url: object = part.get("url")
-    if isinstance(url, str) and url.startswith("data:text/plain"):
-        return max(MEDIA_TOKENS, len(url) * 3 // 16)
-    if held.get("media_type") == "text/plain" and isinstance(held.get("data"), str):
-        return max(MEDIA_TOKENS, len(held["data"]) * 3 // 16)
-    return MEDIA_TOKENS
+    media = read_media(part)
+    return MEDIA_TOKENS if media is None or not media.text_data else _file_tokens(media.text_data, count)
+
+
+def _file_tokens(data: str, count: TextCounter) -> int:
+    """Count a text file, which is sent as its text, by its beginning: decoding all of it would make a write slow."""
+    start = data[:_SAMPLE]
+    try:
+        text = b64decode(start).decode(errors="ignore")
+    except ValueError:
+        return MEDIA_TOKENS
+    return math.ceil(count(text) * len(data) / len(start))
 
 
 def _raw_tokens(value: object, count: TextCounter) -> int:

@@ -137,7 +137,7 @@ class _Half(NamedTuple):
 def _half(item: Item) -> _Half | None:
     if not isinstance(item, dict):
         return None
-    block = raw_of(item, NAME) or item
+    block = _item_of_api(item) or item
     asks = block["type"] in _SERVER_CALLS
     if not asks and block["type"] not in _SERVER_RESULTS:
         return None
@@ -228,7 +228,7 @@ def _blocks(turn: Turn) -> list[dict[str, Any]]:
 
 
 def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] | None:
-    raw = raw_of(part, NAME)
+    raw = _item_of_api(part)
     if _is_blank_document(part) or (part["type"] in _NEVER_ASSISTANTS and role == "assistant"):
         return None
     if raw is not None:
@@ -250,11 +250,19 @@ def _block(part: Part, role: str, *, may_think: bool = False) -> dict[str, Any] 
     return {"type": "text", "text": words} if words.strip() else None
 
 
+def _item_of_api(part: Part) -> dict[str, Any] | None:
+    """Return the whole block of the API that a part carries, if it can be one: a page may write anything there."""
+    raw = raw_of(part, NAME)
+    if raw is None or not isinstance(raw.get("type"), str):
+        return None
+    return raw if raw["type"] != "text" or isinstance(raw.get("text"), str) else None
+
+
 def _own(part: Part) -> dict[str, Any]:
     """Return a part of a type the API has, with the fields it knows and those that came from it."""
     known = _FIELDS[part["type"]]
     kept = {key: value for key, value in part.items() if key in known and _is_accepted(key, value)}
-    return {"type": part["type"], **kept, **rest_of(part, NAME)}
+    return {**rest_of(part, NAME), "type": part["type"], **kept}
 
 
 def _is_accepted(key: str, value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,7 +10,9 @@ from leafward.core.calls import Call, Pairs, Result
 from leafward.core.message import Message
 from leafward.core.parts import Part
 from leafward.formats.reading import refuse
-from leafward.formats.turns import known_role
+
+Place = tuple[int, int]
+"""The number of a message in a payload, and of a part in it."""
 
 
 class Folding:
@@ -58,15 +60,28 @@ class Unfolding:
         self._rows = rows
         self._inside: dict[int, list[Fold]] = {}
         self._apart: dict[str, tuple[int, list[Fold]]] = {}
+        self._sources: dict[int | str, set[Place]] = {}
 
-    def add(self, row: int, fold: Fold) -> None:
-        """Take a part that was folded into one of the message in `row`."""
+    @property
+    def rows(self) -> Set[int]:
+        """The messages of the payload that get parts back."""
+        return self._inside.keys()
+
+    def behind(self, target: int | str) -> Set[Place]:
+        """Return the parts that others were folded into which stood in a message: one of the payload, or another."""
+        return self._sources.get(target, frozenset())
+
+    def add(self, place: Place, fold: Fold) -> None:
+        """Take a part that was folded into the one at a place."""
+        row, _ = place
         message_id = None if fold.message is None else fold.message["id"]
         target = row if message_id is None else self._rows.get(message_id)
         if target is not None:
             self._inside.setdefault(target, []).append(fold)
+            self._sources.setdefault(target, set()).add(place)
         elif message_id is not None:
             self._apart.setdefault(message_id, (row, []))[1].append(fold)
+            self._sources.setdefault(message_id, set()).add(place)
 
     def whole(self, row: int, parts: list[Part]) -> list[Part]:
         """Return the parts of the message in `row`, with those that were folded."""
@@ -103,13 +118,7 @@ def read_fold(record: object, part: Part | None) -> Fold | None:
     if message is None:
         return Fold(part, index, None, None)
     folded = cast(Part, message) if isinstance(message, dict) else {}
-    role: object = folded.get("role")
-    # A page may write anything there, and must not speak for the system.
-    if (
-        not isinstance(role, str)
-        or known_role(role) in ("system", "developer")
-        or not isinstance(folded.get("id"), str)
-    ):
+    if not isinstance(folded.get("role"), str) or not isinstance(folded.get("id"), str):
         return None
     return Fold(part, index, folded, after)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import zip_longest
 from typing import Any, TypeGuard, cast
 
-from leafward.core.calls import Call, Result, answered_id, pair
+from leafward.core.calls import Call, Result, pair
 from leafward.core.fallback_text import output_as_text
 from leafward.core.json import try_parse
 from leafward.core.json_fields import message_list, string, typed_blocks
@@ -14,20 +15,18 @@ from leafward.core.message import Message
 from leafward.core.parts import (
     CALLS,
     Part,
-    is_settled,
     is_thinking,
     is_ui_tool,
     keys_beside_parts,
     output_key,
     plain_block_text,
     thinking_text,
-    tool_state,
 )
 from leafward.core.provider_extras import ORIGIN, rest_if_any
 from leafward.core.times import to_wire
 from leafward.formats.reading import Messages, checked_messages, refuse
 from leafward.formats.turns import known_role
-from leafward.formats.ui_folds import Fold, Folding, Unfolding, read_fold
+from leafward.formats.ui_folds import Fold, Folding, Place, Unfolding, read_fold
 
 NAME = "ui"
 CARRIED = "data-leafward"
@@ -44,6 +43,7 @@ PENDING = "input-available"
 
 _KEPT = frozenset({"text", "step-start", "source-url", "source-document"})
 _OWN_FILE = frozenset({"url", "mediaType"})
+_LOOKS = 3
 
 # ── to AI SDK ────────────────────────────────────────────────────────────────
 
@@ -61,12 +61,18 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
         ValueError: something in `messages` is not a message.
     """
     found = checked_messages(messages)
-    pairs = pair(found)
-    folding = Folding(found, pairs)
+    shown = zip(found, _shown_parts(found), strict=True)
+    return [_envelope(message, parts) for message, parts in shown if parts is not None]
+
+
+def _shown_parts(messages: Sequence[Message]) -> list[list[Part] | None]:
+    """Return the parts that a screen shows of each message; `None` for one that is shown in the parts of others."""
+    pairs = pair(messages)
+    folding = Folding(messages, pairs)
     apart = [result for call, result in pairs.belonging() if result not in pairs.orphans and result.call is not call]
     folded = {item.row for item in (*apart, *pairs.repeated_calls)}
-    payload: list[dict[str, Any]] = []
-    for row, (message, items) in enumerate(zip(found, pairs.items, strict=True)):
+    found: list[list[Part] | None] = []
+    for row, items in enumerate(pairs.items):
         parts: list[Part] = []
         for item in items:
             if isinstance(item, Call):
@@ -75,9 +81,8 @@ def to_ui_messages(messages: Messages) -> list[dict[str, Any]]:
                 parts += [_orphan(item)] if item in pairs.orphans else []
             else:
                 parts.append(_part(item))
-        if parts or row not in folded:
-            payload.append(_envelope(message, parts))
-    return payload
+        found.append(parts if parts or row not in folded else None)
+    return found
 
 
 def _envelope(message: Message, parts: list[Part]) -> dict[str, Any]:
@@ -103,6 +108,8 @@ def _part(part: Part) -> Part:
     known = kind in _KEPT or kind.startswith("data-") or (kind == "file" and part.keys() >= _OWN_FILE)
     if not ours and (known or kind == "reasoning"):
         return part
+    if kind == "text" and isinstance(part.get("text"), str):
+        return _beside({"type": "text", "text": part["text"]}, part, {"text": part["text"]})
     if is_thinking(part):
         return _reasoning(part)
     media = read_media(part)
@@ -152,12 +159,19 @@ def _place_of(text: str | None, value: object) -> list[str | int] | None:
 
 
 def _replaced(value: Any, place: Sequence[Any], new: object) -> Any:
-    """Return a copy in which something else stands at a place."""
-    if not place:
-        return new
-    copied = value.copy()
-    copied[place[0]] = _replaced(copied[place[0]], place[1:], new)
-    return copied
+    """Return a copy in which something else stands at a place.
+
+    Raises:
+        AttributeError, LookupError, TypeError: there is no such place.
+    """
+    holder: Any = [value]
+    whole, key = holder, 0
+    for step in place:
+        holder[key] = holder[key].copy()
+        holder, key = holder[key], step
+        holder[key]  # There is something to replace.
+    holder[key] = new
+    return whole[0]
 
 
 def _tool_part(call: Call, result: Result | None, folding: Folding) -> Part:
@@ -241,25 +255,71 @@ def from_ui_messages(payload: Sequence[Any]) -> list[Message]:
     """Read a list of `UIMessage`; parts are kept as they are, and what `to_ui_messages` made of others is undone.
 
     A result that was folded into its call is a part, or a message, of its own again. A tool part that the page has
-    settled itself stays one part.
+    settled itself stays one part. A page may hide anything where we keep what others were made of: it is read only if
+    `to_ui_messages` would show it as the page does.
 
     Raises:
         ValueError: the payload is not such a list; the text names the place.
     """
     items = message_list(payload)
-    places = [f"messages[{index}]" for index in range(len(items))]
-    parts: list[list[Part]] = []
+    page = [_parts_of_page(item, f"messages[{row}]") for row, item in enumerate(items)]
+    believed = {(row, index) for row, parts in enumerate(page) for index in range(len(parts))}
+    # What one part hides may change how others are shown, so it takes a few looks. After those nothing is believed.
+    for _ in range(_LOOKS):
+        read, forged = _undone(items, page, believed)
+        if not forged:
+            return read
+        believed -= forged
+    return _undone(items, page, set())[0]
+
+
+def _undone(
+    items: Sequence[dict[str, Any]], page: Sequence[list[Part]], believed: Set[Place]
+) -> tuple[list[Message], set[Place]]:
+    """Return the messages that those of a page were made of, and the parts that hide what the page does not show."""
     found = Unfolding({item["id"]: row for row, item in enumerate(items) if isinstance(item.get("id"), str)})
-    for row, (item, where) in enumerate(zip(items, places, strict=True)):
-        shown = [_restored(part) for part in _shown_parts(item, where)]
-        parts.append([call for call, _ in shown])
-        for fold in (fold for _, folds in shown for fold in folds):
-            found.add(row, fold)
-    read = [_read(item, found.whole(row, parts[row]), places[row]) for row, item in enumerate(items)]
-    return found.in_order(read, places)
+    parts: list[list[Part]] = []
+    undone: dict[int, set[Place]] = {}
+    for row, shown in enumerate(page):
+        parts.append(list(shown))
+        for index, part in enumerate(shown):
+            if (row, index) in believed:
+                parts[row][index], folds = _restored(part)
+                for fold in folds:
+                    found.add((row, index), fold)
+            if parts[row][index] is not part:
+                undone.setdefault(row, set()).add((row, index))
+    names = [f"messages[{row}]" for row in range(len(items))]
+    read = [_read(item, found.whole(row, parts[row]), names[row]) for row, item in enumerate(items)]
+    whole = found.in_order(read, names)
+    if not undone:
+        return whole, set()
+    again = dict(zip(map(id, whole), _shown_parts(whole), strict=True))
+    shown_again = [again.pop(id(message)) for message in read]
+    # A message that only held what was folded is not shown.
+    forged = {place for message in whole if again.get(id(message)) is not None for place in found.behind(message.id)}
+    for row in undone.keys() | found.rows:
+        pairs = zip_longest(_visible(shown_again[row]), _visible(page[row]))
+        wrong = {(row, index) for index, (one, other) in enumerate(pairs) if one != other}
+        if wrong:
+            hiding = undone.get(row, set())
+            forged |= wrong & hiding or hiding | found.behind(row)
+    return whole, forged
 
 
-def _shown_parts(item: dict[str, Any], where: str) -> list[Part]:
+def _visible(parts: Sequence[Part] | None) -> list[Part]:
+    """Return parts without what we keep in them."""
+    return [_without_ours(_without_ours(part, METADATA), CALL_METADATA) for part in parts or ()]
+
+
+def _without_ours(part: Part, key: str) -> Part:
+    if not _leafward(part, key):
+        return part
+    theirs = {name: value for name, value in part[key].items() if name != KEY}
+    return {**part, key: theirs} if theirs else {name: value for name, value in part.items() if name != key}
+
+
+def _parts_of_page(item: dict[str, Any], where: str) -> list[Part]:
     if "content" in item and "parts" not in item:
         raise ValueError(
             f'{where} has "content" and no "parts", so it is not a UIMessage of AI SDK 5: from_openai_chat reads it'
@@ -292,7 +352,7 @@ def _restored(part: Part) -> tuple[Part, list[Fold]]:
     """Return the part that one of the screen was made of, and those that were folded into it."""
     kept = _leafward(part, CALL_METADATA)
     orphan: object = kept.get("orphan")
-    if is_ui_tool(part) and _is_tool_part(orphan) and (answered_id(orphan) or "") == part["toolCallId"]:
+    if is_ui_tool(part) and _is_tool_part(orphan):
         return orphan, []
     inner: object = part.get("data")
     if part["type"] == CARRIED and isinstance(inner, dict) and part.keys() == {"type", "data"}:
@@ -301,13 +361,11 @@ def _restored(part: Part) -> tuple[Part, list[Fold]]:
 
 
 def _unfolded_call(part: Part, kept: dict[str, Any]) -> tuple[Part, list[Fold]] | None:
-    """Return a call and what was folded into it; nothing for a part that the page made, or has changed since."""
+    """Return a call and what was folded into it; nothing for a part that the page made."""
     call = _with_shown(kept.get("call"), part.get("input"))
     if call is None or not is_ui_tool(part):
         return None
     result = _with_shown(kept.get("result"), part.get(output_key(part)))
-    if not _is_as_written(part, call, result):
-        return None
     again: object = kept.get("repeats", [])
     records = cast(list[object], again) if isinstance(again, list) else [None]
     folds = [read_fold(record, _with_shown(record, None)) for record in records]
@@ -315,14 +373,6 @@ def _unfolded_call(part: Part, kept: dict[str, Any]) -> tuple[Part, list[Fold]] 
         folds.append(read_fold(kept, result))
     whole = [fold for fold in folds if fold is not None]
     return (call, whole) if len(whole) == len(folds) else None
-
-
-def _is_as_written(part: Part, call: Part, result: Part | None) -> bool:
-    """Tell whether a tool part is in the state in which it was given to the page."""
-    is_open = result is None or tool_state(result) == "running"
-    if is_open and not (is_ui_tool(call) and is_settled(call)):
-        return not is_settled(part) and part.get("state") == (call.get("state") if is_ui_tool(call) else PENDING)
-    return is_settled(part)
 
 
 def _with_shown(record: object, shown: object) -> Part | None:
@@ -347,10 +397,8 @@ def _is_part(value: object) -> TypeGuard[Part]:
 
 
 def _unfolded(part: Part) -> Part | None:
-    """Return the part that another was made of; nothing for what the page made, or has changed beyond its text."""
+    """Return the part that another was made of; nothing for what the page made."""
     kept = _leafward(part, METADATA)
-    if part["type"] not in ("file", "reasoning"):
-        return None
     original: object = kept.get("part")
     url: object = part.get("url")
     held = {"text": part.get("text"), "url": url, "data": url.partition(",")[2] if isinstance(url, str) else None}
@@ -360,4 +408,4 @@ def _unfolded(part: Part) -> Part | None:
                 original = _replaced(original, kept[name], value)
             except (AttributeError, LookupError, TypeError):
                 return None
-    return original if _is_part(original) and _part(original) == part else None
+    return original if _is_part(original) else None

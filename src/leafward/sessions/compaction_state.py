@@ -51,7 +51,9 @@ class CompactionState:
         self.growing: str | None = None
         """The message that alone kept the session above its threshold then, because it was still being written."""
         self.streamed: set[str] = set()
-        """The newest message, if it was upserted, and what was upserted since: more of them may come."""
+        """What was upserted since the last new message, that message, and what was upserted last before it."""
+        self._streamed_last: set[str] = set()
+        """The message that was upserted last, unless one was appended since."""
         self.prompt_unknown = False
         """Whether the prompt could not be counted when that was last tried."""
         self.records: deque[CompactionRecord] = deque(maxlen=_REMEMBERED)
@@ -75,11 +77,16 @@ class CompactionState:
         self._task = task
 
     def note_streamed(self, message_id: str | None, *, is_new: bool) -> None:
-        """Remember a message that was upserted; with a new one, what was streamed before it is complete."""
+        """Remember a message that was upserted, because more of it may come.
+
+        After a new message the one upserted last may still grow: a reply goes on while the user writes again. It is
+        complete when another new one is stored.
+        """
         if is_new:
-            self.streamed.clear()
+            self.streamed, self._streamed_last = self._streamed_last, set()
         if message_id is not None:
-            self.streamed.add(message_id)
+            self.streamed = {*self.streamed, message_id}
+            self._streamed_last = {message_id}
 
     def back_off(self, tokens_left: int, growing: str | None = None, *, retry_at_once: bool = False) -> None:
         """Wait for more appends before the next attempt; `growing` is the message that this one had to leave out.
@@ -93,13 +100,13 @@ class CompactionState:
         self.failures += 1
         self.appends_to_skip = 0 if retry_at_once and self.failures == 1 else min(2**self.failures - 1, LONGEST_WAIT)
 
-    def skips(self, tokens: int, growing: str | None, threshold: int) -> bool:
+    def skips(self, tokens: int, threshold: int) -> bool:
         """Tell whether to wait with the next attempt, and count this write as one of those to wait for.
 
-        It does not wait once the session has grown by half, after a write that adds half of the threshold (perhaps a
-        tool result, which can be shortened), or once the message `growing` is complete.
+        No attempt waits once the session has grown by half, after a write that adds half of the threshold (perhaps a
+        tool result, which can be shortened), or once the message that was left out is complete.
         """
-        complete = self.growing is not None and growing != self.growing
+        complete = self.growing is not None and self.growing not in self.streamed
         much = tokens > self.tokens_left * _MUCH_MORE or tokens - self.tokens_seen > threshold / 2
         self.tokens_seen = tokens
         if self.appends_to_skip == 0 or complete or much:

@@ -61,8 +61,10 @@ class _Attempt:
     """What one compaction has done so far, and to which history."""
 
     view: View
+    streamed: frozenset[str] = frozenset()
+    """Messages that may still be written, so that no summary may end with one."""
     growing: str | None = None
-    """The message that is still being written and that no summary may cover yet."""
+    """The one of them that alone keeps the session above its threshold."""
     made: Compaction | None = None
     shortened: int = 0
     reason: str = ""
@@ -136,18 +138,18 @@ class Compactor:
             raise attempt.error
         return attempt.made
 
-    async def after_write(self, weight: Weight | None, *, growing: str | None = None, is_new: bool = True) -> None:
+    async def after_write(self, weight: Weight | None, *, streamed: str | None = None, is_new: bool = True) -> None:
         """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised.
 
-        No summary ends with the message `growing`: it is being streamed, and a summary would miss the rest of it.
+        No summary ends with the message `streamed`, which was upserted: it would miss the remainder of it.
         """
-        self._state.note_streamed(growing, is_new=is_new)
+        self._state.note_streamed(streamed, is_new=is_new)
         for error in self._count.take_failures():
             await self._report(error)
         threshold = self._setup.compact_after
         if weight is None or threshold is None:
             return
-        if self._state.prompt_unknown and self._skips(weight.window, growing):
+        if self._state.prompt_unknown and self._skips(weight.window):
             return
         try:
             size = await self.weigh(weight)
@@ -164,20 +166,20 @@ class Compactor:
         if self._state.busy:
             self._state.tokens_seen = size.total
             self._record(f"{ANOTHER} is running", automatic=True, tokens=size.total)
-        elif not self._skips(size.total, growing):
+        elif not self._skips(size.total):
             if self._setup.compact_in_background:
-                self._start(size, growing)
+                self._start(size)
             else:
                 try:
-                    await self._compact_now(size, growing)
+                    await self._compact_now(size)
                 except asyncio.CancelledError:
                     self._record(_CANCELLED, automatic=True, tokens=size.total)
                     raise
 
-    def _start(self, size: Size, growing: str | None) -> None:
+    def _start(self, size: Size) -> None:
         # The lease of the append may end before the summary is ready. None is needed: the summary is stored only if the
         # messages that it covers have not changed.
-        task = background_of(self._store).start(self._without_lease()._compact_later(size, growing))
+        task = background_of(self._store).start(self._without_lease()._compact_later(size))
         if task is None:
             self._record("the store is closing", automatic=True, tokens=size.total)
             return
@@ -189,22 +191,22 @@ class Compactor:
         if task.cancelled():
             self._record(_CANCELLED, automatic=True, tokens=size.total)
 
-    def _skips(self, tokens: int, growing: str | None) -> bool:
-        if not self._state.skips(tokens, growing, self._setup.compact_after or 0):
+    def _skips(self, tokens: int) -> bool:
+        if not self._state.skips(tokens, self._setup.compact_after or 0):
             return False
         failed, left = self._state.failures, self._state.appends_to_skip + 1
         self._record(f"{BACKING_OFF}: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
         return True
 
-    async def _compact_later(self, size: Size, growing: str | None) -> None:
+    async def _compact_later(self, size: Size) -> None:
         # The task has the context of the append, which a compaction function of another session may have made.
         _asking.set(())
-        await self._compact_now(size, growing)
+        await self._compact_now(size)
 
-    async def _compact_now(self, size: Size, growing: str | None) -> None:
+    async def _compact_now(self, size: Size) -> None:
         try:
             async with self._state.alone():
-                attempt = await self._run(None, size.prompt, growing)
+                attempt = await self._run(None, size.prompt)
             if attempt.made is not None:
                 await self._renew_prompt()
             left = await self.weigh()
@@ -223,18 +225,15 @@ class Compactor:
         await self._report(error)
 
     async def _too_large(self, attempt: _Attempt, size: Size) -> CompactionFailed | None:
-        """Return an error that says why the session is still above its threshold, if it is.
-
-        `attempt.growing` is kept only if that message alone is the reason.
-        """
+        """Return an error that says why the session is still above its threshold, if it is."""
         threshold = self._setup.compact_after
         if threshold is None or size.total <= threshold:
             return None
         view = await self._messages.view(self._scope, None)
         attempt.waits = Cuts.of(view.messages).pending < len(view.messages)
-        newest = view.messages[-1].id if view.messages else None
-        if newest != attempt.growing or size.total - sum(view.tokens[-1:]) > threshold:
-            attempt.growing = None
+        for message, tokens in zip(view.messages, view.tokens, strict=True):
+            if message.id in attempt.streamed and size.total - tokens <= threshold:
+                attempt.growing = message.id
         context = self._context(_Attempt(view), size.prompt)
         why = explain_weight(view.messages, view.tokens, context, growing=attempt.growing)
         reason = "; ".join(filter(None, (attempt.reason, why)))
@@ -265,17 +264,14 @@ class Compactor:
         except Exception as error:  # noqa: BLE001  (the summary is stored; that the prompt was not renewed is reported)
             await self._report(error)
 
-    async def _run(self, leaf_id: str | None, prompt_tokens: int, growing: str | None = None) -> _Attempt:
+    async def _run(self, leaf_id: str | None, prompt_tokens: int) -> _Attempt:
         """Have the function summarise the history and lay the summary over it; say what was done.
 
         Raises:
             CompactionFailed: the summary is refused.
             Exception: whatever the function raises.
         """
-        view = await self._messages.view(self._scope, leaf_id)
-        if self._state.streamed:
-            view = view._replace(no_end_at=view.no_end_at | self._state.streamed)
-        attempt = _Attempt(view, growing)
+        attempt = _Attempt(await self._messages.view(self._scope, leaf_id), frozenset(self._state.streamed))
         if not attempt.view.messages:
             attempt.reason = "there is no history"
             return attempt
@@ -297,7 +293,7 @@ class Compactor:
         if start == end:
             attempt.reason = (
                 "the range ends with a message that is still being written"
-                if result.to_message_id == attempt.growing
+                if result.to_message_id in attempt.streamed
                 else "the range holds calls that wait for their results, or would part a call from its result or cross "
                 "an earlier summary"
             )
@@ -344,7 +340,7 @@ class Compactor:
             self._scope.session_id,
             self._setup.compact_after,
             prompt_tokens,
-            view.no_end_at,
+            view.no_end_at | attempt.streamed,
             # A custom storage keeps no notices.
             None if self._store is None else shorten,
             estimates=self._setup.token_counter is None,

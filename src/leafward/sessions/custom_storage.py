@@ -196,9 +196,11 @@ class ForeignMessages:
         return kept if given is None else as_message(given)
 
     async def upsert(self, scope: Scope, draft: Draft, parent: ParentId, *, weigh: bool = False) -> Appended:
-        if await self.get(scope, draft.message.id) is None:
+        known = await self.get(scope, draft.message.id)
+        if known is None:
             return await self.append(scope, [draft], parent, weigh=weigh)
-        return Appended([await self.update(scope, draft)], 0, await self.weigh(scope) if weigh else None)
+        updated = await self.update(scope, draft)
+        return Appended([updated], 0, await self.weigh(scope) if weigh else None, updated != known)
 
     async def delete(self, scope: Scope, message_ids: Sequence[str]) -> int:
         there = [one for one in dict.fromkeys(message_ids) if await self.get(scope, one) is not None]

@@ -89,7 +89,7 @@ class MessageWriter:
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
         await self._hide_unloaded(appended.messages)
-        await self._compact(appended, streamed=appended.messages[0].id)
+        await self._compact(appended, streamed=appended.messages[0].id if appended.changed else None)
         return appended.messages[0]
 
     @property
@@ -98,7 +98,7 @@ class MessageWriter:
 
     async def _compact(self, appended: Appended, streamed: str | None = None) -> None:
         if self._setup.on_compaction is not None or self._setup.token_counter is not None:
-            await self._compactor().after_write(appended.weight, growing=streamed, is_new=appended.inserted > 0)
+            await self._compactor().after_write(appended.weight, streamed=streamed, is_new=appended.inserted > 0)
 
     async def _hide_unloaded(self, messages: Sequence[Message]) -> None:
         if self._keeps_notices:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import dropwhile, islice, takewhile
+from itertools import dropwhile, islice
 from typing import Literal, Protocol, TypeVar
 
-from leafward.core.calls import is_question
+from leafward.core.calls import Result, answered_id, is_question
 from leafward.core.errors import BlockNotFound, ContextError, MessageNotFound
 from leafward.core.message import Message
 from leafward.core.parts import Part, is_ui_only, parts_of
@@ -16,9 +16,9 @@ from leafward.sessions.context import DELETE, NAME_CHARACTERS, Ability, Blocks, 
 from leafward.sessions.providers import StoredContextProvider, StoredSearchProvider, write_entries
 from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import Block
-from leafward.sessions.shown import ANSWERED, BELOW, MOST, WROTE, Anchor, Shown, at_reply
+from leafward.sessions.shown import ANSWERED, MOST, PROMPTED, WROTE, Anchor, Shown, at_reply
 from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
-from leafward.sessions.waiting_reply import NEWEST, RECENT, find_waiting_reply, is_waiting
+from leafward.sessions.waiting_reply import ALL, NEWEST, RECENT, find_results, find_waiting_reply
 from leafward.stores.entries import BLOCK
 
 T = TypeVar("T")
@@ -234,59 +234,56 @@ class ModelContext:
         if found is None or found.anchor is None:
             return found is not None
         anchor = found.anchor
-        if anchor.kind == BELOW:
-            return await self._is_below(anchor.message_id, anchor.sibling_id)
-        if anchor.kind == ANSWERED:
-            return await self._has_seen_answers(anchor.message_id, anchor.parts)
-        return await self._is_on_branch(anchor.message_id)
+        if anchor.sibling_id is None:
+            return await self._has_seen(anchor, anchor.message_id)
+        try:
+            below = await self._below(anchor.message_id)
+        except MessageNotFound:
+            return False
+        ids = ["", *(message.id for message in below)]
+        if anchor.sibling_id not in ids:
+            return False
+        stored = below[ids.index(anchor.sibling_id) :]
+        if not stored:
+            # The model is still at work on its reply.
+            return await self._leaf_id() == anchor.message_id
+        # A question there means that the reply was never stored.
+        return not is_question(stored[0]) and await self._has_seen(anchor, stored[0].id)
 
-    async def _has_seen_answers(self, reply_id: str, parts: int) -> bool:
-        """Tell whether the calls in the first parts of a reply are answered on this branch, and the model went on."""
-        found = await self._since(reply_id)
+    async def _has_seen(self, anchor: Anchor, reply_id: str) -> bool:
+        """Tell whether a reply is on this branch, and the model has seen what it wrote there or got for it."""
+        if anchor.kind == WROTE:
+            return await self._is_on_branch(reply_id)
+        found = await self._since(reply_id, (NEWEST, RECENT) if anchor.kind == ANSWERED else (NEWEST, RECENT, ALL))
         if not found:
             return False
-        reply, *since = found
-        went_on = _has_further_step(reply, parts) or any(message.role == "assistant" for message in since)
-        if not went_on or is_waiting(reply, found, parts):
+        results = find_results(found, range(_count_of_reply(found)), anchor.parts)
+        if results is None or not await self._went_on(anchor, found, results):
             return False
-        shown = await self._shown_of(found)
-        return all(shown.get(message.id) == message for message in _step(found))
+        return anchor.kind == PROMPTED or await self._are_whole(results, found)
 
-    async def _since(self, message_id: str) -> list[Message]:
+    async def _went_on(self, anchor: Anchor, found: Sequence[Message], results: Sequence[Result]) -> bool:
+        """Tell whether the model replied again after all results of the reply that is the first of the messages."""
+        last = max((result.row for result in results), default=0)
+        if any(map(_is_reply, found[last + 1 :])) or _has_further_step(found[0], anchor.parts):
+            return True
+        # A program that stores replies after their calls has not stored the next one yet.
+        return anchor.sibling_id is not None and await self._find_waiting_reply() is None
+
+    async def _since(self, message_id: str, limits: Sequence[int]) -> list[Message]:
         """Return a message and those below it on this branch, if it is one of the newest."""
-        for limit in (NEWEST, RECENT):
+        for limit in limits:
             messages = await self._session.get_raw_history(limit=limit)
             ids = [message.id for message in messages]
             if message_id in ids:
                 return messages[ids.index(message_id) :]
         return []
 
-    async def _shown_of(self, messages: Sequence[Message]) -> dict[str, Message]:
-        """Return the newest messages as a model is shown them: compaction shortens results and summarises."""
-        recent = await self._session.get_recent_history(max_messages=len(messages))
-        return {message.id: message for message in recent.messages}
-
-    async def _is_below(self, message_id: str, sibling_id: str) -> bool:
-        """Tell whether the message stored below another one next after `sibling_id` is a reply on this branch.
-
-        As long as none is stored, the model is still at work on it.
-        """
-        try:
-            below = await self._below(message_id)
-        except MessageNotFound:
-            return False
-        ids = ["", *(message.id for message in below)]
-        if sibling_id not in ids:
-            return False
-        stored = below[ids.index(sibling_id) :]
-        if not stored:
-            return await self._leaf_id() == message_id
-        # A question there means that the reply was never stored.
-        if is_question(stored[0]) or not await self._is_on_branch(stored[0].id):
-            return False
-        found = await self._since(stored[0].id)
-        shown = await self._shown_of(found) if found else {}
-        return all(shown.get(message.id, message) == message for message in _step(found))
+    async def _are_whole(self, results: Sequence[Result], found: Sequence[Message]) -> bool:
+        """Tell whether a model is shown these results unchanged: compaction shortens some, and summarises."""
+        recent = await self._session.get_recent_history(max_messages=len(found))
+        shown = {message.id: message for message in recent.messages}
+        return bool(results) and all(shown.get(result.message.id) == result.message for result in results)
 
     async def _is_on_branch(self, message_id: str) -> bool:
         try:
@@ -297,11 +294,14 @@ class ModelContext:
 
     async def _anchor(self, kind: Literal["wrote", "answered"]) -> Anchor:
         """Return where the conversation is: at the reply whose calls are being answered, or below the leaf."""
-        reply = await find_waiting_reply(lambda limit: self._session.get_raw_history(limit=limit))
+        reply = await self._find_waiting_reply()
         if reply is not None:
             return at_reply(kind, reply)
         leaf_id = await self._leaf_id()
-        return Anchor(BELOW, leaf_id, _last_id(await self._below(leaf_id)))
+        return Anchor(kind, leaf_id, sibling_id=_last_id(await self._below(leaf_id)))
+
+    async def _find_waiting_reply(self) -> Message | None:
+        return await find_waiting_reply(lambda limit: self._session.get_raw_history(limit=limit))
 
     async def _leaf_id(self) -> str:
         return _last_id(await self._session.get_raw_history(limit=1))
@@ -314,14 +314,25 @@ class ModelContext:
         return (await self._session.get_raw_history())[:1]
 
 
-def _step(messages: Sequence[Message]) -> list[Message]:
-    """Return the first of the messages, a reply, and the answers to its calls."""
-    return [*messages[:1], *takewhile(lambda message: message.role != "assistant", messages[1:])]
+def _is_reply(message: Message) -> bool:
+    return message.role == "assistant"
 
 
-def _has_further_step(reply: Message, parts: int) -> bool:
+def _count_of_reply(messages: Sequence[Message]) -> int:
+    """Return how many messages a reply takes that begins with the first: some programs store each call in its own."""
+    count = 1
+    while count < len(messages) and _is_reply(messages[count]) and not _holds_result(messages[count - 1]):
+        count += 1
+    return count
+
+
+def _holds_result(message: Message) -> bool:
+    return any(answered_id(part) is not None for part in parts_of(message.body))
+
+
+def _has_further_step(reply: Message, parts: int | None) -> bool:
     """Tell whether the model went on in a reply after its first parts, which it does after a result or a new step."""
-    further = dropwhile(lambda part: not _ends_step(part), parts_of(reply.body)[parts:])
+    further = dropwhile(lambda part: not _ends_step(part), parts_of(reply.body)[parts:] if parts else ())
     return any(not is_ui_only(part) and part["type"] != "tool_result" for part in further)
 
 

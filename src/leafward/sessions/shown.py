@@ -30,28 +30,33 @@ MOST = 50
 
 WROTE: Final = "wrote"
 ANSWERED: Final = "answered"
-BELOW: Final = "below"
+PROMPTED: Final = "prompted"
+Kind = Literal["wrote", "answered", "prompted"]
 
 
 class Anchor(NamedTuple):
     """Where in the conversation a text was shown; on other branches it was not.
 
-    The model `WROTE` it in a reply, or its reply was `ANSWERED` with it, which it has seen when it replies again. A
-    reply that was not stored yet will be the next message `BELOW` the one that was the leaf.
+    The model `WROTE` it in a reply. Or a call of its reply was `ANSWERED` with it, which it has seen when it replies
+    again and the answer is still in its history. Or it was `PROMPTED` with it while its reply waited for results, which
+    it has seen when it replies again.
     """
 
-    kind: Literal["wrote", "answered", "below"]
+    kind: Kind
     message_id: str
-    """The reply, or the message that was the leaf; empty before the first message."""
-    sibling_id: str = ""
-    """Of `BELOW`: the newest message that was below the leaf already."""
-    parts: int = 0
-    """Of `ANSWERED`: how many parts the reply had; AI SDK goes on in the same message."""
+    """The reply; of one that was not stored yet, the message that was the leaf, or empty before the first message."""
+    parts: int | None = None
+    """How many parts the reply had; AI SDK goes on in the same message."""
+    sibling_id: str | None = None
+    """Of a reply that was not stored yet: the newest message that was below the leaf already, or empty.
+
+    The reply will be the next message there.
+    """
 
 
-def at_reply(kind: Literal["wrote", "answered"], reply: Message) -> Anchor:
+def at_reply(kind: Kind, reply: Message) -> Anchor:
     """Return the place of a reply as it is now."""
-    return Anchor(kind, reply.id, parts=len(parts_of(reply.body)))
+    return Anchor(kind, reply.id, len(parts_of(reply.body)))
 
 
 class ShownText(NamedTuple):
@@ -106,10 +111,17 @@ class Shown:
             if news and _with(old, self._news(news, None)) != old:
                 reply = await find_reply()
                 if reply is not None:
-                    # What was shown before, such as what it wrote itself, stays so.
-                    news = {label: new for label, new in news.items() if not self._find_in(old, label, new[BLOCK])}
-                await self.add(news, None if reply is None else at_reply(ANSWERED, reply))
+                    # What was shown before, such as what it wrote itself, stays so. But what one of its calls is being
+                    # answered with may be summarised later, and the prompt still shows it.
+                    answered = at_reply(ANSWERED, reply)
+                    news = {
+                        label: new
+                        for label, new in news.items()
+                        if (found := self._find_in(old, label, new[BLOCK])) is None or found.anchor == answered
+                    }
+                await self.add(news, None if reply is None else at_reply(PROMPTED, reply))
         except (StoreError, LeaseLost):
+            # As in `add`: the next refusal shows the text again, and the store's failure is raised by what needs it.
             return
         except Exception as error:  # noqa: BLE001  (the prompt is rendered and kept; a custom storage may raise anything)
             _log.warning(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from leafward.core.calls import Call, called_ids, is_question, pair
+from leafward.core.calls import Call, Result, called_ids, is_question, pair
 from leafward.core.message import Message
 
 NEWEST = 16
-"""How many messages back the last reply of the model is looked for first."""
+"""How many messages back a reply is looked for first."""
 RECENT = 200
-"""How many messages back an answer, or a reply above many results, is looked for; an older answer is shown again."""
-_ALL = 2**31 - 1
+"""How many messages back it is looked for next; an answer to an older reply counts as no longer seen."""
+ALL = 2**31 - 1
 
 
 async def find_waiting_reply(read_newest: Callable[[int], Awaitable[list[Message]]]) -> Message | None:
@@ -19,19 +19,31 @@ async def find_waiting_reply(read_newest: Callable[[int], Awaitable[list[Message
 
     `read_newest` returns the last messages of a branch, as many as it is asked for.
     """
-    for limit in (NEWEST, RECENT, _ALL):
+    for limit in (NEWEST, RECENT, ALL):
         messages = await read_newest(limit)
-        said = [message for message in messages if message.role == "assistant" or is_question(message)]
+        said = [row for row, message in enumerate(messages) if message.role == "assistant" or is_question(message)]
         if said:
-            return said[-1] if said[-1].role == "assistant" and is_waiting(said[-1], messages) else None
+            reply = messages[said[-1]]
+            is_waiting = reply.role == "assistant" and find_results(messages, said[-1:]) is None
+            return reply if is_waiting else None
         if len(messages) < limit:
             break
     return None
 
 
-def is_waiting(reply: Message, messages: Sequence[Message], parts: int | None = None) -> bool:
-    """Tell whether a call in a reply, or in its first parts, has no result yet."""
+def find_results(messages: Sequence[Message], rows: Sequence[int], parts: int | None = None) -> list[Result] | None:
+    """Return the results of the calls in some messages, and of the first of these in its first parts only.
+
+    `None` as long as one of the calls has no final result.
+    """
     pairs = pair(messages)
-    ids = called_ids(reply, parts)
-    calls = (item for row in pairs.items for item in row if isinstance(item, Call) and item.message is reply)
-    return any(call.id in ids and pairs.is_waiting(call) for call in calls)
+    first = called_ids(messages[rows[0]], parts)
+    calls = {
+        item
+        for row in rows
+        for item in pairs.items[row]
+        if isinstance(item, Call) and (row != rows[0] or item.id in first)
+    }
+    if any(pairs.is_waiting(call) for call in calls):
+        return None
+    return [result for call, result in pairs.belonging() if call in calls]

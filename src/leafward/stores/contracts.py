@@ -60,6 +60,8 @@ class Appended(NamedTuple):
     messages: list[Message]
     inserted: int
     weight: Weight | None
+    changed: bool = True
+    """False for an upsert that found the very same message."""
 
 
 class View(NamedTuple):

@@ -13,7 +13,7 @@ from leafward.core.tokens import count_tokens
 from leafward.sessions import estimate_tokens
 from leafward.testing.failing import FailingContract
 from leafward.testing.speaking import said, texts
-from leafward.testing.summarising import Failing, Slow, all_but_the_last, answering, so_far
+from leafward.testing.summarising import Failing, Slow, all_but_the_last, answering, covering, so_far
 
 if TYPE_CHECKING:
     from leafward.stores import Store
@@ -50,6 +50,20 @@ class _Firing:
         assert texts(history)[0] == "so far"
         assert (history[-1].id, history[-1].text) == ("reply", "word " * 80)
         assert len(history) == 2
+
+    @pytest.mark.parametrize(("role", "end"), [("user", "3"), ("assistant", "2")])
+    async def test_a_message_that_is_replaced_by_the_same_one_is_not_being_written(
+        self, store: Store, role: str, end: str
+    ) -> None:
+        session = Session(store, "s", on_compaction=covering("0", "3"))
+        facts: dict[str, Any] = {"metadata": {"n": [1, 0.5, None, {}]}, "name": "北京"}
+        await session.append_messages([Message("user", "word 北京 " * 9, id=f"{n}", **facts) for n in range(6)])
+
+        await session.upsert_message(Message(role, "word 北京 " * 9, id="3", **facts))
+        made = await session.compact()
+
+        assert made is not None
+        assert made.to_message_id == end
 
     async def test_the_threshold_counts_what_estimate_tokens_counts(self, store: Store) -> None:
         text = "You are helpful. " * 20

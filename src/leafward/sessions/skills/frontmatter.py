@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,13 +92,13 @@ def _compose(fields: str, file: str) -> Any:
     # Nodes, not values: a document that was made to grow when its merges and dates are worked out never does.
     yaml = yaml_module()
     try:
-        node = _node(fields)
-    except (yaml.YAMLError, RecursionError) as error:
-        node = _leniently(fields)
-        if node is None:
-            mark = getattr(error, "problem_mark", None)
-            where = f" at line {mark.line + 2}" if mark is not None else ""
-            raise ContextError(f"{file} has front matter that is not YAML{where}") from error
+        node = _node_or_quoted(fields)
+    except RecursionError as error:
+        raise ContextError(f"{file} has front matter that nests values too deeply") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 2}" if mark is not None else ""
+        raise ContextError(f"{file} has front matter that is not YAML{where}") from error
     if node is None:
         return yaml.MappingNode(_MAP, [])
     if not isinstance(node, yaml.MappingNode):
@@ -105,15 +106,23 @@ def _compose(fields: str, file: str) -> Any:
     return node
 
 
-def _leniently(fields: str) -> Any:
-    """Read fields with quotes put where YAML needs them: around those that are not indented, then around all."""
+def _node_or_quoted(fields: str) -> Any:
+    """Read fields, if need be with quotes where YAML needs them: around those that are not indented, then around all.
+
+    Raises:
+        YAMLError: they cannot be read in any of these ways; it is that of the fields as they are.
+        RecursionError: they nest too deeply. Each further try would take as long as this one.
+    """
     yaml = yaml_module()
-    for quoted in (_with_quotes(fields), "".join(map(_quoted_within, _LINES.split(_with_quotes(fields))))):
-        try:
+    try:
+        return _node(fields)
+    except yaml.YAMLError:
+        quoted = "".join(map(_quoted, _LINES.split(fields)))
+        with suppress(yaml.YAMLError):
             return _node(quoted)
-        except (yaml.YAMLError, RecursionError):
-            continue
-    return None
+        with suppress(yaml.YAMLError):
+            return _node("".join(map(_quoted_within, _LINES.split(quoted))))
+        raise
 
 
 def _node(text: str) -> Any:
@@ -121,12 +130,8 @@ def _node(text: str) -> Any:
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
-def _with_quotes(fields: str) -> str:
-    """Put quotes around texts that are not YAML without them, such as `description: Use when: the user asks`."""
-    return "".join(map(_quoted, _LINES.split(fields)))
-
-
 def _quoted(field: str) -> str:
+    """Put quotes around a text that is not YAML without them, such as `description: Use when: the user asks`."""
     found = _TEXT.fullmatch(field)
     if found is None:
         return field
@@ -144,7 +149,7 @@ def _quoted_within(field: str) -> str:
     """Do the same for the indented lines of a field that cannot be read, such as `  when: always: ask`."""
     try:
         _node(field)
-    except (yaml_module().YAMLError, RecursionError):
+    except yaml_module().YAMLError:
         return "".join(map(_quoted_line, field.splitlines(keepends=True)))
     return field
 

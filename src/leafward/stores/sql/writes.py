@@ -108,7 +108,7 @@ def _replace(
     indexing: Indexing, session: SessionRow, row: Any, draft: Draft, *, weigh: bool = False
 ) -> Operation[Appended]:
     message = draft.message
-    place, _, _, created_at, old_body = row
+    place, _, old_role, created_at, old_body = row
     yield from indexing.changed(session, place, old_body)
     tokens = draft.tokens
     if session.reclaimed:
@@ -118,7 +118,8 @@ def _replace(
     session = session._replace(window=(yield from weigh_window(session)) if weigh else None)
     yield from record(session, "update", [message.id])
     stored = Message.stored(message.id, message.role, created_at, decode_body(draft.body))
-    return Appended([stored], 0, (yield from _weight(session)) if weigh else None)
+    changed = (old_role, decode_body(old_body)) != (stored.role, stored.body)
+    return Appended([stored], 0, (yield from _weight(session)) if weigh else None, changed)
 
 
 def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Operation[int]:
