@@ -18,6 +18,7 @@ from leafward.stores.files import unfinished
 from tests.stores.states.killing import ROOT
 
 HASH = "76dead55"
+FOR_EVER = 3600.0
 
 JAVA = """
 import json, os, sys, time
@@ -73,7 +74,7 @@ class TestWhileJavaWrites:
         async with JsonSession(place.parent) as states:
             if locked:
                 await states.save("other", "x", {})
-            child, seen = java(place, 1, 60), set[int]()
+            child, seen, versions = java(place, 1, 60), set[int](), dict[int, int]()
             try:
                 while child.poll() is None:
                     items = await states.get_list("s", "list")
@@ -81,7 +82,7 @@ class TestWhileJavaWrites:
                     [of] = {item["of"] for item in items}
                     value, version = await states.get_versioned("s", "value")
                     assert value is not None
-                    assert (value["n"] == 0) == (version == 1)
+                    assert versions.setdefault(version, value["n"]) == value["n"]
                     seen |= {of, value["n"]}
                     assert await states.exists("s")
                     assert await (await states._table()).names(Slot(None, "s")) == {"list": True, "value": False}
@@ -89,7 +90,8 @@ class TestWhileJavaWrites:
             finally:
                 child.kill()
                 child.communicate()
-            assert len(seen) > 10
+            assert len(seen) > 3
+            assert [*versions] == [*range(1, len(versions) + 1)]
 
     async def test_a_list_is_waited_for_until_its_hash_is_there(self, place: Path) -> None:
         async with JsonSession(place.parent) as states:
@@ -118,7 +120,7 @@ class TestWhileJavaWrites:
         (place / "list.hash").write_text("empty:0")
         (place / "list.jsonl").write_text("")
         async with JsonSession(place.parent) as states:
-            assert await asyncio.wait_for(states.get_list("s", "list"), 1) == []
+            assert await states.get_list("s", "list") == []
             (place / "list.jsonl").write_text('{"n":1}\n')
             reading = asyncio.ensure_future(states.get_list("s", "list"))
             await asyncio.sleep(0.1)
@@ -126,16 +128,19 @@ class TestWhileJavaWrites:
             (place / "list.hash").write_text("1f")
             assert await reading == [{"n": 1}]
 
-    async def test_what_we_write_is_never_waited_for(self, tmp_path: Path) -> None:
-        async with JsonSession(tmp_path) as states, open_store(f"file:///{tmp_path}/store") as store:
+    async def test_what_we_write_is_never_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(unfinished, "_PAUSE", FOR_EVER)
+        async with (
+            JsonSession(tmp_path) as states,
+            open_store(f"file:///{tmp_path}/store") as store,
+            asyncio.timeout(60),
+        ):
             for one in (states, store.states):
-                began = time.monotonic()
                 for items in ([{"n": 1}], [{"n": 1}, {"n": 2}, {"n": 3}], [{"n": 2}], []):
                     await one.save_list("s", "list", items)
                     assert await one.get_list("s", "list") == items
                     await one.save("s", "value", {"n": len(items)})
                     assert await one.get("s", "value") == {"n": len(items)}
-                assert time.monotonic() - began < 1
 
     async def test_others_are_served_while_one_waits(self, place: Path) -> None:
         async with JsonSession(place.parent) as states:
@@ -216,25 +221,24 @@ class TestWhatWasLeft:
             adding.cancel()
 
     async def test_a_copy_is_read_without_a_warning(self, place: Path, caplog: pytest.LogCaptureFixture) -> None:
-        for name in ("list.hash", "list.jsonl"):
-            (place / name).write_bytes((place / name).read_bytes())
-            await asyncio.sleep(0.02)
+        age(place / "list.hash", seconds=0.03)
+        age(place / "list.jsonl", seconds=0.01)
         async with JsonSession(place.parent) as states:
             for _ in range(2):
                 assert len(await states.get_list("s", "list")) == 300
         assert caplog.records == []
 
     @pytest.mark.parametrize("ahead", [60, -60])
-    async def test_a_clock_that_is_wrong_makes_nobody_wait(self, place: Path, ahead: float) -> None:
-        age(place / "list.jsonl", place / "value.json", seconds=-ahead)
+    async def test_a_clock_that_is_wrong_makes_nobody_wait(
+        self, place: Path, ahead: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(unfinished, "_PAUSE", FOR_EVER)
         (place / "value.json").write_text("{")
-        age(place / "value.json", seconds=-ahead)
-        async with JsonSession(place.parent) as states:
-            began = time.monotonic()
+        age(place / "list.jsonl", place / "value.json", seconds=-ahead)
+        async with JsonSession(place.parent) as states, asyncio.timeout(60):
             assert len(await states.get_list("s", "list")) == 300
             with pytest.raises(StateDecodeError):
                 await states.get("s", "value")
-            assert time.monotonic() - began < 0.3
 
     async def test_half_a_value_is_reported_in_the_end(self, place: Path) -> None:
         (place / "value.json").write_text('{"n":')
