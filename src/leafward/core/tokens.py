@@ -12,7 +12,6 @@ from typing import cast
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
 from leafward.core.json import encode_text
-from leafward.core.media import read_media
 from leafward.core.message import Message
 from leafward.core.parts import (
     CALLS,
@@ -129,6 +128,9 @@ def _hidden_tokens(part: Part, count: TextCounter) -> int:
 
 
 def _media_tokens(part: Part, count: TextCounter) -> int:
+    # Loaded with the first file: most processes count none.
+    from leafward.core.media import read_media
+
     source: object = part.get("source")
     held = cast(Part, source) if isinstance(source, dict) else {}
     if held.get("type") in ("text", "content"):
