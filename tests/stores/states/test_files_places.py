@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,9 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leafward import InvalidId, SessionKey
+from leafward import InvalidId, SessionKey, StaleState, StoreError
+from leafward.core.errors import ConfigurationError
 from leafward.core.ids import refusal
-from leafward.stores import JsonFileAgentStateStore, JsonSession, WorkspaceSession
+from leafward.stores import JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
+from leafward.stores.files.folder import Folder
 from leafward.stores.files.names import SAFE, decoded
 from leafward.stores.files.state_tree import digest_of, version_text
 
@@ -193,7 +197,7 @@ class TestWhatAnOlderLeafwardWrote:
             assert await states.get(SessionKey("s1", "acme"), "notes") == {"n": 1}
             for key in keys:
                 await states.save(key, "more", {})
-            assert {path.name for path in (root / "acme").iterdir()} == {"s1", "s2", "User", "~user"}
+            assert {path.name for path in (root / "acme").iterdir()} == {"s1", "s2", "User"}
             assert not (root / "~acme").exists()
             assert await states.list_session_keys("acme") == keys
 
@@ -231,6 +235,131 @@ class TestWhatAnOlderLeafwardWrote:
             await states.delete("acme")
             assert not await states.exists("acme")
             assert await states.list_session_keys() == set()
+
+
+class TestWhatTellsWhoseADirectoryIs:
+    async def test_agentscopes_ids_count_more_than_what_we_saved_there(self, root: Path) -> None:
+        make_old(root, "__anon__", "acme", 1)
+        write(root / "__anon__" / "acme" / "agent_state.json", {"session_id": "acme", "user_id": None})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.exists("acme")
+            assert not await states.exists("iɞ")
+            await states.save("acme", "more", {})
+        assert (root / "__anon__" / "acme" / "agent_state.json").exists()
+
+    async def test_each_session_of_a_user_by_itself(self, root: Path) -> None:
+        write(root / "acme" / "s1" / "agent_state.json", {"session_id": "s1", "user_id": "acme"})
+        write(root / "acme" / "s2" / "agent_state.json", {"session_id": "s2", "user_id": "iɞ"})
+        async with JsonFileAgentStateStore(root) as states:
+            for _ in range(2):
+                assert SessionKey("s1", "acme") in await states.list_session_keys("acme")
+                assert await states.list_session_keys("iɞ") == {SessionKey("s2", "iɞ")}
+                assert await states.get(SessionKey("s2", "acme"), "agent_state") is None
+                assert await states.get(SessionKey("s1", "iɞ"), "agent_state") is None
+                await states.save(SessionKey("s3", "acme"), "notes", {})
+        assert (root / "acme" / "s2" / "agent_state.json").exists()
+
+    async def test_an_unclear_session_is_not_taken_by_a_save_to_another(self, root: Path) -> None:
+        write(root / "acme" / "s1" / "notes.json", {"of": "acme"})
+        async with JsonFileAgentStateStore(root) as states:
+            await states.save(SessionKey("s2", "iɞ"), "notes", {"of": "iɞ"})
+            assert await states.get(SessionKey("s1", "acme"), "notes") == {"of": "acme"}
+            assert await states.list_session_keys("acme") == {SessionKey("s1", "acme")}
+
+    @pytest.mark.parametrize(
+        "content",
+        ["[" * 3000, '{"a":1,"b":2}', '"ab"', "[1,2]", '[null,["x"]]', '[null,"zzz"]', "", '["alice","acme"]'],
+    )
+    async def test_nothing_else_in_place_of_the_ids(self, root: Path, content: str) -> None:
+        write(root / "bob" / "acme" / "notes.json", {"n": 1}).with_name("~ids").write_text(content)
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.get(SessionKey("acme", "bob"), "notes") == {"n": 1}
+            assert await states.list_session_keys("bob") == {SessionKey("acme", "bob")}
+            await states.save(SessionKey("acme", "bob"), "more", {})
+            assert json.loads((root / "bob" / "acme" / "~ids").read_text()) == ["bob", "acme"]
+
+    async def test_an_empty_user_id_is_none(self, root: Path) -> None:
+        write(root / "__anon__" / "acme" / "agent_state.json", {"session_id": "acme", "user_id": ""})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.exists("acme")
+
+    async def test_an_id_that_has_a_directory_of_its_own_finds_no_unclear_one(self, root: Path) -> None:
+        async with JsonSession(root) as states:
+            await states.save("acme", "notes", {})
+            await states.save("iɞ", "notes", {"n": "mine"})
+            await states.delete("acme")
+            write(root / "acme" / "notes.json", {"n": "java"})
+            assert await states.get("iɞ", "notes") == {"n": "mine"}
+            assert await states.get("acme", "notes") == {"n": "java"}
+            await states.delete("iɞ")
+            assert await states.get("acme", "notes") == {"n": "java"}
+
+    async def test_what_is_read_is_what_was_saved_where_the_literal_name_comes_and_goes(self, root: Path) -> None:
+        async with JsonFileAgentStateStore(root) as states:
+            await states.save("iɞ", "agent_state", {"n": 1})
+            await states.save("acme", "agent_state", {"n": 2})
+            await states.delete("acme")
+            write(root / "__anon__" / "acme" / "agent_state.json", {"session_id": "iɞ", "n": "java"})
+            await states.save("iɞ", "agent_state", {"session_id": "iɞ", "n": 3})
+            assert await states.get("iɞ", "agent_state") == {"session_id": "iɞ", "n": 3}
+            await states.save("acme", "agent_state", {"n": 4})
+            assert await states.get("acme", "agent_state") == {"n": 4}
+            assert await states.get("iɞ", "agent_state") == {"session_id": "iɞ", "n": 3}
+
+
+class TestWhatIsNotSaved:
+    """A save that is refused or cut off leaves each session with its id."""
+
+    async def test_a_stale_save_moves_nothing(self, root: Path) -> None:
+        make_old(root, "__anon__", "~acme", 1)
+        async with JsonFileAgentStateStore(root) as states:
+            with pytest.raises(StaleState):
+                await states.save_if_version("acme", "notes", {"n": 2}, 7)
+            assert await states.get("acme", "notes") == {"n": 1}
+            assert await states.list_session_keys() == {SessionKey("acme")}
+        assert (root / "__anon__" / "~acme").exists()
+
+    @pytest.mark.parametrize("old", [True, False])
+    @pytest.mark.parametrize("kind", ["value", "list"])
+    @pytest.mark.parametrize("step", range(6))
+    async def test_a_save_that_is_cut_off_changes_no_id(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, old: bool, kind: str, step: int
+    ) -> None:
+        if old:
+            make_old(root, "__anon__", "~acme", 1)
+        else:
+            write(root / "__anon__" / "acme" / "agent_state.json", {"session_id": "acme"})
+            write(root / "__anon__" / "acme" / "notes.json", {"n": 1})
+        async with JsonFileAgentStateStore(root) as states:
+            await states.save("other", "notes", {})
+            left = iter(range(step))
+
+            def fail_at_last(*arguments: Any, **options: Any) -> Any:
+                if next(left, None) is None:
+                    raise OSError(28, "No space left on device")
+                return moving(*arguments, **options)
+
+            moving = Folder.move
+            with monkeypatch.context() as patch:
+                patch.setattr(Folder, "move", fail_at_last)
+                with suppress(StoreError):
+                    if kind == "value":
+                        await states.save("acme", "more", {})
+                    else:
+                        await states.save_list("acme", "more", [{}])
+            assert await states.get("acme", "notes") == {"n": 1}
+            assert await states.get("iɞ", "notes") is None
+            assert SessionKey("acme") in await states.list_session_keys()
+
+    async def test_an_empty_directory_hides_nothing_and_an_erasure_takes_all(self, root: Path) -> None:
+        make_old(root, "__anon__", "~acme", 1)
+        (root / "__anon__" / "acme").mkdir()
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.get("acme", "notes") == {"n": 1}
+            table = await states._table()
+            assert await table.forget(Slot(None, "acme"))
+            assert not await states.exists("acme")
+        assert not list(root.rglob("notes.json"))
 
 
 class TestAgents:
@@ -276,6 +405,31 @@ class TestAgents:
         async with WorkspaceSession(tmp_path, "My Helper") as states:
             assert await states.get("s", "notes") == {"by": "java"}
         assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+    async def test_an_agent_named_like_an_encoding_does_not_take_what_was_anothers(self, tmp_path: Path) -> None:
+        async with JsonSession(tmp_path / "agents" / "TXkgSGVscGVy" / "context") as states:
+            await states.save("s", "notes", {"n": 1})
+        async with WorkspaceSession(tmp_path, "TXkgSGVscGVy") as states:
+            with pytest.raises(ConfigurationError, match="'My Helper'"):
+                await states.get("s", "notes")
+        async with WorkspaceSession(tmp_path, "My Helper") as states:
+            assert await states.get("s", "notes") == {"n": 1}
+
+    @pytest.mark.parametrize("kind", ["directory", "link", "pipe"])
+    async def test_what_stands_in_place_of_the_note_is_not_followed(self, tmp_path: Path, kind: str) -> None:
+        async with WorkspaceSession(tmp_path, "acme") as states:
+            await states.save("s", "notes", {"n": 1})
+        note = tmp_path / "agents" / "acme" / "context" / "~agent"
+        note.unlink()
+        if kind == "directory":
+            note.mkdir()
+        elif kind == "link":
+            note.symlink_to(tmp_path / "elsewhere")
+        else:
+            os.mkfifo(note)
+        async with WorkspaceSession(tmp_path, "acme") as states:
+            with pytest.raises(StoreError, match="not followed"):
+                await states.get("s", "notes")
 
     async def test_no_agent_finds_what_is_anothers(self, tmp_path: Path) -> None:
         async with WorkspaceSession(tmp_path, "TXkgSGVscGVy") as states:

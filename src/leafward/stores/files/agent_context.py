@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import os
 
-from leafward.core.errors import InvalidId
+from leafward.core.errors import ConfigurationError, InvalidId
 from leafward.core.ids import check_id
 from leafward.core.json import encode
+from leafward.stores.files.folder import UntouchedFolder
 from leafward.stores.files.names import ESCAPE, LONGEST, hashed
-from leafward.stores.files.state_names import OWN, may_be_encoded, read_user, segment_before
+from leafward.stores.files.state_names import LEASES, id_before, may_be_encoded, read_id, segment_before
 
 AGENT = "~agent"
 """The file that tells the agent, where another agent's directory once had the name."""
-_DATABASE = f"{OWN}.sqlite"
 _log = logging.getLogger("leafward.stores.files")
 
 
@@ -36,10 +36,20 @@ def agent_to_keep(agent_id: str) -> dict[tuple[str, ...], bytes]:
 
 
 def find_context(agents: str, agent_id: str) -> str:
-    """Return the directory of an agent's states below that of all agents; some were named otherwise before."""
+    """Return the directory of an agent's states below that of all agents; some were named otherwise before.
+
+    Raises:
+        ConfigurationError: the directory of that name was made for another agent.
+    """
     path = os.path.join(agents, agent_name(agent_id), "context")
+    whose = _agent_of(path)
+    if agent_to_keep(agent_id) and whose not in (None, agent_id):
+        raise ConfigurationError(
+            f"{path} was made for another agent, {whose!r}, when leafward encoded the names of agents: "
+            f"rename the directory above to {whose!r}"
+        )
     before = os.path.join(agents, segment_before(agent_id), "context")
-    if before == path or not _was_made_for(before, agent_id):
+    if before == path or _agent_of(before) != agent_id:
         return path
     if os.path.isdir(path):
         _log.warning("the states of agent %r are in %s; %s is not read: compare them", agent_id, path, before)
@@ -53,11 +63,13 @@ def find_context(agents: str, agent_id: str) -> str:
     return before
 
 
-def _was_made_for(path: str, agent_id: str) -> bool:
-    if not os.path.exists(os.path.join(path, _DATABASE)):
-        return False
-    try:
-        with open(os.path.join(path, AGENT), "rb") as file:
-            return read_user(file.read()) == agent_id
-    except FileNotFoundError:
-        return True
+def _agent_of(path: str) -> str | None:
+    """Return the agent that leafward made a directory for; `None` if it made none, or nothing tells."""
+    if not os.path.exists(os.path.join(path, LEASES)):
+        return None
+    kept = UntouchedFolder(path).content((AGENT,))
+    if kept is not None:
+        return read_id(kept.data)
+    # Before this file there was, such a name was an encoding, or had a `~` before it.
+    name = os.path.basename(os.path.dirname(path))
+    return name[1:] if name.startswith(ESCAPE) else id_before(name)

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from leafward.stores.files.folder import Folder, FolderAtOnce, Parts
 from leafward.stores.files.read_tree import ReadTree
+from leafward.stores.files.state_names import LEASES
 from leafward.stores.files.state_table import Locked
 from leafward.stores.files.state_tree import Memory, StateTree
 from leafward.stores.files.states import StateFiles
@@ -23,9 +24,6 @@ from leafward.stores.states.table import Layout
 T = TypeVar("T")
 
 _log = logging.getLogger("leafward.stores.files")
-
-LEASES = ".leafward.sqlite"
-"""The file at the root that keeps leases, and whose lock is that of the whole tree."""
 
 
 class _HasLock(Exception):
@@ -104,7 +102,7 @@ class StateDirectory(LeaseTable):
         files = StateFiles(StateTree(folder, (), self.memory), self._layout, legacy=self._legacy)
         opened = _Opened(Locked(store.runner, files), folder, store)
         try:
-            await opened.locked.change(lambda files: files.begin(self._to_keep), None)
+            await opened.locked.change(StateFiles.clear, None)
         except BaseException:
             await store.close()
             folder.close()
@@ -114,6 +112,8 @@ class StateDirectory(LeaseTable):
     def _open_folder(self) -> Folder:
         with named(self._path):
             folder = Folder(self._path, synced=True, shared=True)
+            # Before the file that shows that leafward writes here.
+            StateTree(folder, (), self.memory).keep(self._to_keep)
         if folder.others is not None:
             _log.warning(
                 "the directory %s %s, who can change or delete what is saved there: "

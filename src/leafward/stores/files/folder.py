@@ -136,8 +136,8 @@ class Folder:
                 return self._create(parts[-1], directory) if make else None
             return found[0]
 
-    def content(self, parts: Parts) -> Content | None:
-        """Return what a file holds, for which it need not be writable; `None` when there is none.
+    def content(self, parts: Parts, *, at_most: int | None = None) -> Content | None:
+        """Return what a file holds, or its first bytes; it need not be writable. `None` when there is none.
 
         Raises:
             StoreError: a link, or something that is no file, stands in its place.
@@ -147,7 +147,8 @@ class Folder:
         if found is None:
             return None
         try:
-            return Content(read_from(found[0], 0), Stamp.of(found[1]))
+            data = read_from(found[0], 0) if at_most is None else os.pread(found[0], at_most, 0)
+            return Content(data, Stamp.of(found[1]))
         finally:
             os.close(found[0])
 

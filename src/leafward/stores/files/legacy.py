@@ -13,7 +13,7 @@ from leafward.core.errors import ConfigurationError, StateDecodeError, StoreErro
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
 from leafward.stores.files.folder import Parts, UntouchedFolder
-from leafward.stores.files.names import decoded
+from leafward.stores.files.names import ESCAPE, decoded
 from leafward.stores.files.older_states import session_file
 from leafward.stores.files.read_tree import ReadTree
 from leafward.stores.files.state_names import files_of
@@ -81,7 +81,8 @@ class OlderFiles:
         return await self._do(partial(self._document, session_id))
 
     async def left_out(self) -> list[Remark]:
-        return [Remark(*item) for item in self._left_out.items()]
+        doubled = await self._do(self._doubled)
+        return [Remark(*item) for item in (self._left_out | doubled).items()]
 
     async def unclear(self) -> list[Remark]:
         return [Remark(*item) for item in self._unclear.items()]
@@ -119,15 +120,34 @@ class OlderFiles:
                 slot = self._slot_in(directory)
                 if slot is None:
                     raise StateDecodeError(None, None, None, "no session has a directory of this name")
-                first = self._places().find(slot)[0]
+                first = self._first_place(slot, directory)
                 if first != (directory,):
                     text = f"session {slot.session_id!r} is also in {self._folder.shown(first)}, and that one is moved"
                     self._left_out[self._folder.shown((directory,))] = text
                     return slot, {}
-                return slot, _Files(self._tree(), "1.x").texts(slot)
+                return slot, _Files(self._tree(), "1.x").texts(slot, first)
         except StoreError as error:
             user_id, session_id = slot or (None, None)
             raise StateDecodeError(user_id, session_id, None, str(error)) from error
+
+    def _first_place(self, slot: Slot, directory: str) -> Parts:
+        """Return the place of a session that is moved: this one, or another that comes before it."""
+        found = self._places().find(slot, warn=False)
+        if not found or (found[0] != (directory,) and self._slot_in(found[0][-1]) != slot):
+            return (directory,)
+        return found[0]
+
+    def _doubled(self) -> dict[str, str]:
+        """Return directories of 2.x that an older leafward left beside others of the same sessions."""
+        found: dict[str, str] = {}
+        for user in self._folder.directories(()):
+            for session, files in self._folder.files_below((user,)):
+                home = user.removeprefix(ESCAPE), session.removeprefix(ESCAPE)
+                is_doubled = home != (user, session) and any(map(names.is_state, files))
+                if is_doubled and any(map(names.is_state, self._folder.files(home))):
+                    text = f"session {home[1]!r} is also in {self._folder.shown(home)}, and that one is read"
+                    found[self._folder.shown((user, session))] = text
+        return found
 
     def _slot_in(self, directory: str) -> Slot | None:
         other = decoded(directory)
@@ -160,19 +180,19 @@ def _reads_like_an_id(name: str, other: str) -> bool:
 class _Files(StateFiles):
     """The states in one layout, to be read."""
 
-    def texts(self, slot: Slot) -> Texts:
-        """Return all that a slot holds where it is written to."""
+    def texts(self, slot: Slot, place: Parts | None = None) -> Texts:
+        """Return all that a slot holds in a place, or where it is written to."""
         found: Texts = {}
-        for place in self._own_place(slot):
-            for name, is_list in self._names_in(slot, place).items():
-                files = files_of(place, name)
+        for one in self._own_place(slot) if place is None else [place]:
+            for name, is_list in self._names_in(slot, one).items():
+                files = files_of(one, name)
                 if self._tree.has(files.value) and self._tree.has(files.items):
                     raise StateDecodeError(*slot, name, "there are a value and a list of this name")
                 if is_list:
-                    found[name] = list(self.get_list(slot, name))
-                elif (stored := self.get(slot, name)) is not None:
+                    found[name] = list(self._list_in(slot, one, name) or ())
+                elif (stored := self._value_in(slot, one, name)) is not None:
                     found[name] = stored.text
-            self._check_names(slot, place)
+            self._check_names(slot, one)
         return found
 
     def _check_names(self, slot: Slot, place: Parts) -> None:

@@ -29,10 +29,10 @@ class ReadTree(StateTree):
     def finish(self) -> None:
         """Do nothing: `check` looks for what is not finished."""
 
-    def content(self, parts: Parts) -> Content | None:
+    def content(self, parts: Parts, *, at_most: int | None = None) -> Content | None:
         if parts in self._made:
             return Content(self._made[parts], _NEVER)
-        found = super().content(parts)
+        found = super().content(parts, at_most=at_most)
         self._looked_at.setdefault(parts, None if found is None else found.stamp)
         return found
 

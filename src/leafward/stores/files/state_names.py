@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from leafward.core.ids import refusal
 from leafward.core.json import DecodeError, decode, encode, encode_text
@@ -21,16 +21,17 @@ from leafward.stores.states.table import Layout
 
 OWN = ".leafward"
 """How the names of our own files at the root begin."""
+LEASES = f"{OWN}.sqlite"
+"""The file at the root that keeps leases, and whose lock is that of the whole tree."""
 IDS = "~ids"
 """The file in a session's directory that tells its user and session, where the name does not."""
-USER = "~user"
-"""The file in a user's directory that tells the user, where the name does not."""
 VALUE, ITEMS, VERSION, MARK = ".json", ".jsonl", ".ver", ".hash"
 _NAME = ".name"
 _ENDINGS = (VALUE, VERSION, ITEMS, MARK, _NAME)
 _UNFINISHED = ".tmp"
 """How the name of a file ends that Java has not finished."""
 HASHED = ESCAPE + ESCAPE
+_LONGEST_IDS = 4096
 
 
 class NameFiles(NamedTuple):
@@ -105,27 +106,37 @@ def is_clear(name: str) -> bool:
     return is_literal(name) and not may_be_encoded(name) and not name.startswith(OWN) and refusal(name) is None
 
 
-def ids_to_keep(slot: Slot, home: Parts) -> dict[Parts, bytes]:
-    """Return the file that tells which slot a directory is, where its name does not."""
-    unclear = home[-1].startswith(HASHED) or may_be_encoded(home[-1])
-    return {(*home, IDS): encode(slot)} if unclear else {}
+def ids_to_keep(slot: Slot, place: Parts, layout: Layout, lying: Parts | None = None) -> dict[Parts, bytes]:
+    """Return the file that tells which slot a directory is, where its name does not.
+
+    It goes with the directory's files, which may be `lying` in another place still.
+    """
+    own = place[-2:] if layout == "2.x" else place[-1:]
+    unclear = place[-1].startswith(HASHED) or any(map(may_be_encoded, own))
+    return {(*(lying or place), IDS): encode(slot)} if unclear else {}
 
 
 def read_ids(content: bytes) -> Slot | None:
-    try:
-        user_id, session_id = decode(content)
-    except (ValueError, TypeError, DecodeError):
+    """Return the ids that are kept in a directory; anything else that is there tells nothing."""
+    ids = _decoded(content)
+    if not isinstance(ids, list) or len(cast(list[object], ids)) != 2:
         return None
+    user_id, session_id = cast(list[Any], ids)
     fits = refusal(session_id) is None and (user_id is None or refusal(user_id) is None)
     return Slot(user_id, session_id) if fits else None
 
 
-def read_user(content: bytes) -> str | None:
+def read_id(content: bytes) -> str | None:
+    """Return the one id that is kept in a directory."""
+    id = _decoded(content)
+    return id if isinstance(id, str) and refusal(id) is None else None
+
+
+def _decoded(content: bytes) -> object:
     try:
-        user_id = decode(content)
-    except (ValueError, DecodeError):
+        return decode(content) if len(content) <= _LONGEST_IDS else None
+    except (ValueError, DecodeError, RecursionError):
         return None
-    return user_id if refusal(user_id) is None else None
 
 
 def name_to_keep(files: NameFiles, name: str) -> dict[Parts, bytes]:

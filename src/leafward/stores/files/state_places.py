@@ -2,14 +2,15 @@
 
 AgentScope takes a safe id as it is and writes any other in base64, which gives a safe name as well: `acme` is the
 session `acme`, or the session `iɞ`. Such a directory is taken for what is noted in it, by us or by AgentScope. Where
-nothing is noted, both find it, as both do in Java, and the one who saves first has it; a list shows its literal name.
+nothing is noted it is unclear: both find it, as both do in Java, the one who saves first has it, and a list shows its
+literal name. All of this is decided for each session by itself, also where the name of its user is the unclear one.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from leafward.core.ids import refusal
 from leafward.core.json import DecodeError, decode, encode
 from leafward.stores.files import state_names as names
 from leafward.stores.files.folder import Parts
-from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded, hashed
-from leafward.stores.files.state_names import IDS, USER, directory_names, id_before, may_be_encoded, places_of
+from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded
+from leafward.stores.files.state_names import IDS, directory_names, id_before, may_be_encoded, places_of
 from leafward.stores.files.state_tree import StateTree, is_saved_by_us
 from leafward.stores.leases import Slot
 from leafward.stores.states.table import Layout
@@ -32,10 +33,22 @@ _STRING = rb'"(?:[^"\\]|\\.)*"'
 
 
 class _Noted(NamedTuple):
-    """Whose a directory is by what is in it; `None` is what nothing tells."""
+    """Whose a directory is by what is in it; `None` is what nothing tells, or what the name tells alone."""
 
     user_id: str | None = None
     session_id: str | None = None
+
+
+class _Found(NamedTuple):
+    """A directory that may be a session's."""
+
+    place: Parts
+    files: list[str]
+    is_certain: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(map(names.is_state, self.files))
 
 
 class StatePlaces:
@@ -47,41 +60,61 @@ class StatePlaces:
 
     # Looking.
 
-    def find(self, slot: Slot) -> list[Parts]:
-        """Return where a session is: the first place is its own, another one is what an older leafward left."""
-        places = self._below_root(places_of(slot, self._layout))
+    def find(self, slot: Slot, *, warn: bool = True) -> list[Parts]:
+        """Return where a session is: the first place is its own, another one is what an older leafward left.
+
+        What nothing tells to be the session's is its own only where nothing else is.
+        """
+        places = self._places(slot)
         if len(places) == 1:
             return places
-        found = [one for one in places if self._tree.has(one) and self._may_be(one, slot)]
-        self._warn_of(slot, found)
-        return found
+        found = [one for one in (self._look_at(place, slot) for place in places) if one is not None]
+        certain = [one for one in found if one.is_certain] or found
+        ranked = sorted(certain, key=lambda one: one.is_empty)
+        if warn:
+            self._warn_of(slot, [one.place for one in ranked if not one.is_empty])
+        return [one.place for one in ranked]
 
-    def _below_root(self, places: Iterable[Parts]) -> list[Parts]:
-        return [(*self._tree.root, *place) for place in places]
+    def _places(self, slot: Slot) -> list[Parts]:
+        return [(*self._tree.root, *place) for place in places_of(slot, self._layout)]
+
+    def _look_at(self, place: Parts, slot: Slot) -> _Found | None:
+        """Return what is in a place, unless that is somebody else's."""
+        if not self._tree.has(place):
+            return None
+        files = self._tree.files(place)
+        noted = self._noted(place, files)
+        is_certain = True
+        for name, id, told in zip(self._unclear_names(place), (slot.user_id, slot.session_id), noted, strict=True):
+            if told not in (None, id):
+                return None
+            # Without a note a name is the id that is called so.
+            is_certain = is_certain and (name is None or told is not None or name == id)
+        return _Found(place, files, is_certain)
+
+    def _unclear_names(self, place: Parts) -> tuple[str | None, str | None]:
+        """Return the names of a session's user and of itself that may be encodings."""
+        *above, name = place[len(self._tree.root) :]
+        user = above[0] if above and above[0] != ANONYMOUS else ""
+        return (user if may_be_encoded(user) else None), (name if may_be_encoded(name) else None)
 
     def _warn_of(self, slot: Slot, found: list[Parts]) -> None:
         for place in found[1:]:
             if place not in self._tree.memory.doubled:
                 self._tree.memory.doubled.add(place)
                 _log.warning(
-                    "session %r is in %s; %s, which leafward wrote before, is not read: compare them and remove one",
+                    "session %r is in %s; %s holds states of it as well, which are not read: compare them",
                     slot.session_id,
                     self._tree.folder.shown(found[0]),
                     self._tree.folder.shown(place),
                 )
 
-    def _may_be(self, place: Parts, slot: Slot) -> bool:
-        """Tell whether nothing says that a directory is somebody else's."""
-        noted = self._noted(place, self._tree.files(place))
-        return noted.user_id in (None, slot.user_id) and noted.session_id in (None, slot.session_id)
-
     def sessions(self, user_id: str | None) -> Iterator[tuple[str, list[str]]]:
         """Find the sessions of a user, each with the files in its directory."""
         for above in self._user_places(user_id):
-            # Looked up once, and not for each of them.
-            whose = self._whose(above) if self._layout == "2.x" and may_be_encoded(above[-1]) else user_id
-            is_clear = whose == user_id and (self._layout == "2.x" or user_id is None)
-            for name, files in self._tree.folder.files_below(above) if whose in (None, user_id) else ():
+            is_clear = self._layout == "1.x" and user_id is None
+            is_clear = is_clear or (self._layout == "2.x" and not may_be_encoded(above[-1]))
+            for name, files in self._tree.folder.files_below(above):
                 if is_clear and IDS not in files and names.is_clear(name):
                     yield name, files
                     continue
@@ -92,15 +125,15 @@ class StatePlaces:
     def _user_places(self, user_id: str | None) -> list[Parts]:
         if self._layout == "1.x":
             return [self._tree.root]
-        return self._below_root((user,) for user in ((ANONYMOUS,) if user_id is None else directory_names(user_id)))
+        users = (ANONYMOUS,) if user_id is None else directory_names(user_id)
+        return [(*self._tree.root, user) for user in users]
 
     def slot_in(self, place: Parts) -> Slot | None:
         """Return which session a directory in layout 1.x is, whoever's it is."""
-        name = place[-1]
-        if name.startswith(names.HASHED):
-            slot = names.read_ids(self._tree.read((*place, IDS)) or b"")
-        elif name.count(ESCAPE) == 2:
-            _, user, session = name.split(ESCAPE)
+        if place[-1].startswith(names.HASHED):
+            slot = self._kept_ids(place)
+        elif place[-1].count(ESCAPE) == 2:
+            _, user, session = place[-1].split(ESCAPE)
             slot = Slot(id_before(user), id_before(session))
         else:
             slot = self._slot_in(place, None, self._tree.files(place))
@@ -115,7 +148,7 @@ class StatePlaces:
         if self._layout == "1.x" and name.startswith(ESCAPE) and name.count(ESCAPE) > 1:
             return self.slot_in(place)
         if name.startswith(names.HASHED):
-            slot = names.read_ids(self._tree.read((*place, IDS)) or b"")
+            slot = self._kept_ids(place)
         elif name.startswith(ESCAPE):
             slot = Slot(user_id, name[1:])
         else:
@@ -125,31 +158,28 @@ class StatePlaces:
 
     def _is_place_of(self, place: Parts, slot: Slot) -> bool:
         known = refusal(slot.session_id) is None and (slot.user_id is None or refusal(slot.user_id) is None)
-        return known and place[len(self._tree.root) :] in places_of(slot, self._layout)
+        return known and place in self._places(slot)
 
     # What tells whose a directory is.
 
     def _noted(self, place: Parts, files: list[str]) -> _Noted:
         """Return whose a directory is, as far as its name leaves that open."""
-        *above, name = place[len(self._tree.root) :]
-        user = above[0] if above and above[0] != ANONYMOUS else ""
-        if not may_be_encoded(name) and not may_be_encoded(user):
+        unclear = self._unclear_names(place)
+        if unclear == (None, None):
             return _Noted()
-        slot = names.read_ids(self._tree.read((*place, IDS)) or b"") if IDS in files else None
-        if slot is not None:
-            return _Noted(*slot)
-        marked = self._marked_user(place[:-1]) if may_be_encoded(user) else None
-        if any(self._is_ours(place, file) for file in files):
-            # We mark what we write under such a name, and did not when we took every such name for an encoding.
-            return _Noted(marked or decoded(user), decoded(name))
+        kept = (self._kept_ids(place) if IDS in files else None) or _Noted()
         written = self._in_agent_state(place, files)
-        return _Noted(
-            marked or (written.user_id if written.user_id in (user, decoded(user)) else None),
-            written.session_id if written.session_id in (name, decoded(name)) else None,
-        )
+        # We keep the ids under such a name, and did not when we took every such name for an encoding.
+        is_from_before = IDS not in files and any(self._is_ours(place, file) for file in files)
+        told: list[str | None] = []
+        for name, by_us, by_java in zip(unclear, kept, written, strict=True):
+            readings = () if name is None else (name, decoded(name))
+            known = [id for id in (by_us, by_java) if id is not None and id in readings]
+            told.append(known[0] if known else decoded(name) if name is not None and is_from_before else None)
+        return _Noted(*told)
 
-    def _marked_user(self, above: Parts) -> str | None:
-        return names.read_user(self._tree.read((*above, USER)) or b"")
+    def _kept_ids(self, place: Parts) -> Slot | None:
+        return names.read_ids(self._tree.read((*place, IDS)) or b"")
 
     def _is_ours(self, place: Parts, file: str) -> bool:
         if file.endswith(names.VERSION):
@@ -159,71 +189,62 @@ class StatePlaces:
     def _in_agent_state(self, place: Parts, files: list[str]) -> _Noted:
         if _STATE not in files:
             return _Noted()
-        beginning = self._tree.beginning((*place, _STATE), _BEGINNING).partition(b'"context"')[0]
+        found = self._tree.content((*place, _STATE), at_most=_BEGINNING)
+        beginning = b"" if found is None else found.data.partition(b'"context"')[0]
         return _Noted(_text_of(beginning, b"user_id"), _text_of(beginning, b"session_id"))
 
     # Writing.
 
     def make(self, slot: Slot) -> Parts:
-        """Return where a session is to be written; whoever writes keeps what `ids_to_keep` says with it."""
-        places = self._below_root(places_of(slot, self._layout))
+        """Return where a session is to be written; whoever writes keeps what `ids_to_keep` says with it, first."""
+        places = self._places(slot)
         if len(places) == 1:
             return places[0]
-        above = self._tree.root if self._layout == "1.x" else self._own_user(slot.user_id)
         found = self.find(slot)
-        place = self._own_session(above, slot)
-        if found and found[0] != place and not self._tree.folder.has_directory(place):
+        if found and not self._is_from_before(found[0], slot):
+            return found[0]
+        place = self._free_place(places, slot)
+        if found and found[0] != place:
+            # Before it moves: without this, it would be another's there.
+            self._tree.keep(names.ids_to_keep(slot, place, self._layout, found[0]))
             self._tree.folder.move(found[0], place)
             if self._layout == "2.x":
                 self._tree.folder.remove_if_empty(found[0][:-1])
         return place
 
+    def _is_from_before(self, place: Parts, slot: Slot) -> bool:
+        """Tell whether a place is named as an older leafward named it."""
+        parts = place[len(self._tree.root) :]
+        ids = [slot.session_id] if self._layout == "1.x" else [slot.user_id or "", slot.session_id]
+        return any(
+            names.is_literal(id) and name not in (id, directory_names(id)[0])
+            for name, id in zip(parts, ids, strict=True)
+        )
+
+    def _free_place(self, places: list[Parts], slot: Slot) -> Parts:
+        """Return the first place that a session can have; who is encoded makes way for who is called so."""
+        home = places[0]
+        if not self._tree.has(home) or self._moves_aside(home, slot):
+            return home
+        ours = [place for place in places[1:] if not self._is_from_before(place, slot)]
+        return ours[-1] if ours else places[-1]
+
+    def _moves_aside(self, home: Parts, slot: Slot) -> bool:
+        """Move the session of another, whose name is only encoded so, out of the way of a literal one, if it can be."""
+        if not all(names.is_literal(id) for id in slot if id is not None):
+            return False
+        noted = self._noted(home, self._tree.files(home))
+        other = Slot(noted.user_id or slot.user_id, noted.session_id or slot.session_id)
+        aside = self._places(other)[-1]
+        if other == slot or self._tree.has(aside):
+            return False
+        self._tree.keep({(*home, IDS): encode(other)})
+        self._tree.folder.move(home, aside)
+        return True
+
     def place_to_imagine(self, slot: Slot) -> Parts:
-        """Return a place for a session that is looked at as if it were there; nobody has a directory of that name."""
-        return (*self._tree.root, hashed(slot.session_id))
-
-    def _own_user(self, user_id: str | None) -> Parts:
-        name, *others = (ANONYMOUS,) if user_id is None else directory_names(user_id)
-        place = (*self._tree.root, name)
-        if user_id is None or not may_be_encoded(name):
-            return place
-        aside = (*self._tree.root, hashed(user_id))
-        if aside[-1] in others and self._tree.folder.has_directory(aside):
-            return aside
-        whose = self._whose(place)
-        if whose not in (None, user_id):
-            if not names.is_literal(user_id):
-                return aside
-            self._tree.keep({(*place, USER): encode(whose)})
-            self._tree.folder.move(place, (*self._tree.root, hashed(whose)))
-        self._tree.keep({(*place, USER): encode(user_id)})
-        return place
-
-    def _whose(self, above: Parts) -> str | None:
-        """Return whose a directory of a user is: as it is marked, or else as the first session tells that tells it."""
-        marked = self._marked_user(above)
-        if marked is not None:
-            return marked
-        for name, files in self._tree.folder.files_below(above):
-            user_id = self._noted((*above, name), files).user_id
-            if user_id is not None:
-                return user_id
-        return None
-
-    def _own_session(self, above: Parts, slot: Slot) -> Parts:
-        name, *others = directory_names(slot.session_id)
-        place, aside = (*above, name), (*above, hashed(slot.session_id))
-        if not may_be_encoded(name):
-            return place
-        if aside[-1] in others and self._tree.folder.has_directory(aside):
-            return aside
-        whose = self._noted(place, self._tree.files(place)).session_id
-        if whose not in (None, slot.session_id):
-            if not names.is_literal(slot.session_id):
-                return aside
-            self._tree.keep({(*place, IDS): encode(Slot(slot.user_id, whose))})
-            self._tree.folder.move(place, (*above, hashed(whose)))
-        return place
+        """Return a place for a session that is looked at as if it were there, because it is nowhere."""
+        return (*self._tree.root, names.hashed(slot.session_id))
 
 
 def _text_of(beginning: bytes, key: bytes) -> str | None:

@@ -44,9 +44,9 @@ class StateTree(Changes):
         self.root = root
         self.memory = memory or Memory()
 
-    def content(self, parts: Parts) -> Content | None:
+    def content(self, parts: Parts, *, at_most: int | None = None) -> Content | None:
         try:
-            return self.folder.content(parts)
+            return self.folder.content(parts, at_most=at_most)
         except OSError:
             with named(self.folder.shown(parts)):
                 raise
@@ -54,17 +54,6 @@ class StateTree(Changes):
     def read(self, parts: Parts) -> bytes | None:
         found = self.content(parts)
         return None if found is None else found.data
-
-    def beginning(self, parts: Parts, size: int) -> bytes:
-        """Return the first bytes of a file; none when there is none."""
-        with named(self.folder.shown(parts)):
-            number = self.folder.open(parts)
-            if number is None:
-                return b""
-            try:
-                return os.pread(number, size, 0)
-            finally:
-                os.close(number)
 
     def has(self, parts: Parts) -> bool:
         return self.folder.stamp(parts) is not None
@@ -77,8 +66,8 @@ class StateTree(Changes):
         self.memory.versions.evict(*files, *removing)
 
     def keep(self, files: Mapping[Parts, bytes]) -> None:
-        """Write those of some files that are not there."""
-        missing = {parts: data for parts, data in files.items() if not self.has(parts)}
+        """Write those of some files that are not there, or are something else."""
+        missing = {parts: data for parts, data in files.items() if self.read(parts) != data}
         if missing:
             self.replace(missing)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from leafward.core.errors import StaleState
 from leafward.core.pretty import pretty
@@ -38,11 +38,6 @@ class StateFiles:
         """Finish or remove what killed processes left unfinished."""
         self._tree.clear()
 
-    def begin(self, to_keep: Mapping[Parts, bytes]) -> None:
-        """Do the same before the first change, and write files that are to be at the root, if they are not there."""
-        self.clear()
-        self._tree.keep({(*self._tree.root, *parts): data for parts, data in to_keep.items()})
-
     # Places.
 
     def _home(self, slot: Slot) -> Parts:
@@ -59,7 +54,7 @@ class StateFiles:
         file = older.session_file(self._tree, slot)
         states = {} if file is None else older.states_in(self._tree, slot, file, home)
         if states:
-            self._tree.replace(names.ids_to_keep(slot, home) | states, at_once=True)
+            self._tree.replace(names.ids_to_keep(slot, home, self._layout) | states, at_once=True)
 
     def _has_directory(self, slot: Slot) -> bool:
         return any(map(self._tree.folder.has_directory, self._slots.find(slot)))
@@ -75,7 +70,9 @@ class StateFiles:
         """Return where 1.x has what 2.x may read too, unless that could be a user's in 2.x."""
         if self._layout == "1.x" or slot.user_id is not None or not _is_of_1x(slot.session_id):
             return []
-        return [place for place in self._slots_of_1x.find(slot) if self._tree.folder.has_directory(place)]
+        # What is there may be the directory of a user: it is not for a warning.
+        places = self._slots_of_1x.find(slot, warn=False)
+        return [place for place in places if self._tree.folder.has_directory(place)]
 
     def _knows_older_names(self, slot: Slot) -> bool:
         return self._layout == "1.x" or slot.user_id is None
@@ -85,37 +82,49 @@ class StateFiles:
     def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
         own = self._own_place(slot)
         for place in [*own, *self._places_of_1x(slot)]:
-            files = files_of(place, name)
-            found = self._tree.content(files.value)
-            if found is not None and place in own:
-                return Stored(found.data, self._tree.version_of(files, found, noted=versioned))
+            found = self._value_in(slot, place, name, is_own=place in own, versioned=versioned)
             if found is not None:
-                # What 1.x left has no version that a save would go on from.
-                self.memory.unfinished.check_value(files.value, found)
-                return Stored(found.data, 0)
-            if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
-                raise holds_list(slot, name)
-            other = self._older_value(slot, place, name)
-            data = None if other is None else self._tree.read(other)
-            if data is not None:
-                return Stored(data, 0)
+                return found
         return None
+
+    def _value_in(
+        self, slot: Slot, place: Parts, name: str, *, is_own: bool = True, versioned: bool = False
+    ) -> Stored | None:
+        files = files_of(place, name)
+        found = self._tree.content(files.value)
+        if found is not None and is_own:
+            return Stored(found.data, self._tree.version_of(files, found, noted=versioned))
+        if found is not None:
+            # What 1.x left has no version that a save would go on from.
+            self.memory.unfinished.check_value(files.value, found)
+            return Stored(found.data, 0)
+        if self._tree.has(files.items) or self._older_list(slot, place, name) is not None:
+            raise holds_list(slot, name)
+        other = self._older_value(slot, place, name)
+        data = None if other is None else self._tree.read(other)
+        return None if data is None else Stored(data, 0)
 
     def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         for place in [*self._own_place(slot), *self._places_of_1x(slot)]:
-            files = files_of(place, name)
-            found = self._tree.content(files.items)
+            found = self._list_in(slot, place, name)
             if found is not None:
-                mark = self._tree.content(files.mark)
-                self.memory.unfinished.check_list(files.items, found, mark, self._tree.folder.shown(files.items))
-                return lists.read_lines(found.data, mark_text(mark)).items
-            if self._tree.has(files.value) or self._older_value(slot, place, name) is not None:
-                raise holds_value(slot, name)
-            other = self._older_list(slot, place, name)
-            if other is not None:
-                return other[1]
-            self._check_missing(files.items, files.mark)
+                return found
         return []
+
+    def _list_in(self, slot: Slot, place: Parts, name: str) -> Sequence[str | bytes] | None:
+        files = files_of(place, name)
+        found = self._tree.content(files.items)
+        if found is not None:
+            mark = self._tree.content(files.mark)
+            self.memory.unfinished.check_list(files.items, found, mark, self._tree.folder.shown(files.items))
+            return lists.read_lines(found.data, mark_text(mark)).items
+        if self._tree.has(files.value) or self._older_value(slot, place, name) is not None:
+            raise holds_value(slot, name)
+        other = self._older_list(slot, place, name)
+        if other is not None:
+            return other[1]
+        self._check_missing(files.items, files.mark)
+        return None
 
     def _check_missing(self, items: Parts, mark: Parts) -> None:
         """Raise if a list is missing only while it is being written."""
@@ -176,12 +185,10 @@ class StateFiles:
     # Changing.
 
     def put(self, slot: Slot, name: str, text: str, expected: int | None) -> int:
+        # Nothing is moved for what is not saved.
+        version = self._version(slot, name, expected)
         home = self._home(slot)
         files = files_of(home, name)
-        stored = self._tree.read(files.value)
-        version = 0 if stored is None else self._tree.version(files, stored)
-        if expected is not None and (expected != version or (stored is None and self._tree.has(files.items))):
-            raise StaleState(*slot, name, expected)
         data = pretty(text).encode()
         # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
         written = {files.value: data, files.version: version_text(version + 1, digest_of(data))}
@@ -189,27 +196,38 @@ class StateFiles:
         self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
         return version + 1
 
+    def _version(self, slot: Slot, name: str, expected: int | None) -> int:
+        """Return the version of a value, 0 if there is none; raise if it is not the expected one."""
+        version, is_list = 0, False
+        for place in self._own_place(slot):
+            files = files_of(place, name)
+            stored = self._tree.read(files.value)
+            version = 0 if stored is None else self._tree.version(files, stored)
+            is_list = stored is None and self._tree.has(files.items)
+        if expected is not None and (expected != version or is_list):
+            raise StaleState(*slot, name, expected)
+        return version
+
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool = False) -> None:
+        if fresh:
+            self._version(slot, name, 0)
         home = self._home(slot)
         files = files_of(home, name)
-        if fresh and (self._tree.has(files.value) or self._tree.has(files.items)):
-            raise StaleState(*slot, name, 0)
         others = [parts for parts in (files.value, files.version) if self._tree.has(parts)]
-        kept = self._to_keep(slot, home, name)
-        if not others and self._append(files, texts, kept):
+        # Before anything else: what we write under an unclear name is another's without it.
+        self._tree.keep(self._to_keep(slot, home, name))
+        if not others and self._append(files, texts):
             return
         # Before the lines: beside others, Java's hash would be taken for theirs.
         self._tree.set_mark(files, lists.mark_of(texts))
-        self._tree.replace(kept | {files.items: lists.to_lines(texts)}, removing=others)
+        self._tree.replace({files.items: lists.to_lines(texts)}, removing=others)
 
-    def _append(self, files: NameFiles, texts: Sequence[str], kept: dict[Parts, bytes]) -> bool:
+    def _append(self, files: NameFiles, texts: Sequence[str]) -> bool:
         """Store a list that begins with the stored one by adding the rest; tell whether that could be done."""
         data = self._tree.read(files.items)
         known = None if data is None else _count_known(data, self._tree.mark(files), texts)
         if data is None or known is None:
             return False
-        if kept:
-            self._tree.replace(kept)
         if known < len(texts):
             self._tree.append(files, len(data), texts[known:])
         return True
@@ -239,7 +257,7 @@ class StateFiles:
         return gone, places if file is None or name is None else []
 
     def forget(self, slot: Slot) -> bool:
-        there = self.exists(slot)
+        there = self.has_to_drop(slot, None)
         if there:
             self.drop(slot, None)
         return there
@@ -256,8 +274,8 @@ class StateFiles:
 
     def _to_keep(self, slot: Slot, home: Parts, name: str) -> dict[Parts, bytes]:
         """Return what tells ids and names that file names do not, as far as it is not there yet."""
-        kept = names.ids_to_keep(slot, home) | names.name_to_keep(files_of(home, name), name)
-        return {parts: data for parts, data in kept.items() if not self._tree.has(parts)}
+        kept = names.ids_to_keep(slot, home, self._layout) | names.name_to_keep(files_of(home, name), name)
+        return {parts: data for parts, data in kept.items() if self._tree.read(parts) != data}
 
 
 def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:
