@@ -38,6 +38,11 @@ def appending(start: int, texts: Sequence[str]) -> str:
     return FILLED if len(texts) == 1 else f"py:append {start} {','.join(_sum(text.encode()) for text in texts)}"
 
 
+def is_ours(mark: bytes) -> bool:
+    """Tell whether we wrote what stands beside a list; where the list is empty, nothing tells."""
+    return mark.startswith(b"py:")
+
+
 def is_appending(mark: str) -> bool:
     return _APPENDING.fullmatch(mark) is not None
 

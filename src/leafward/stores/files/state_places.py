@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from leafward.core.ids import refusal
 from leafward.core.json import DecodeError, decode, encode
+from leafward.stores.files import state_lists as lists
 from leafward.stores.files import state_names as names
 from leafward.stores.files.folder import Parts
 from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded
@@ -184,7 +185,7 @@ class StatePlaces:
     def _is_ours(self, place: Parts, file: str) -> bool:
         if file.endswith(names.VERSION):
             return is_saved_by_us(self._tree.read((*place, file)))
-        return file.endswith(names.MARK) and (self._tree.read((*place, file)) or b"").startswith(b"py:")
+        return file.endswith(names.MARK) and lists.is_ours(self._tree.read((*place, file)) or b"")
 
     def _in_agent_state(self, place: Parts, files: list[str]) -> _Noted:
         if _STATE not in files:
