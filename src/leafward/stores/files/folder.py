@@ -44,6 +44,25 @@ class Content(NamedTuple):
     stamp: Stamp
 
 
+class Below(NamedTuple):
+    """A directory in another one, with its files."""
+
+    name: str
+    files: list[str]
+    number: int
+
+    def beginning(self, file: str, size: int) -> bytes:
+        """Return the first bytes of one of the files; none when it is gone, or no file."""
+        try:
+            number = os.open(file, os.O_RDONLY | _FILE, dir_fd=self.number)
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.pread(number, size, 0)
+        finally:
+            os.close(number)
+
+
 class _Rights(NamedTuple):
     """What new files and directories get."""
 
@@ -207,8 +226,8 @@ class Folder:
                 return []
             return _named_in(directory, wanted)
 
-    def files_below(self, parts: Parts) -> Iterator[tuple[str, list[str]]]:
-        """Find the directories that a directory holds, each with its files; links are none."""
+    def below(self, parts: Parts) -> Iterator[Below]:
+        """Find the directories that a directory holds; links are none. Each can be looked at until the next."""
         with self._directory(parts) as above:
             for name in [] if above is None else _named_in(above, _is_directory):
                 try:
@@ -217,7 +236,7 @@ class Folder:
                     # Somebody has just removed it.
                     continue
                 try:
-                    yield name, _named_in(directory, _is_file)
+                    yield Below(name, _named_in(directory, _is_file), directory)
                 finally:
                     os.close(directory)
 

@@ -141,9 +141,10 @@ class OlderFiles:
         """Return directories of 2.x that an older leafward left beside others of the same sessions."""
         found: dict[str, str] = {}
         for user in self._folder.directories(()):
-            for session, files in self._folder.files_below((user,)):
+            for found_in in self._folder.below((user,)):
+                session = found_in.name
                 home = user.removeprefix(ESCAPE), session.removeprefix(ESCAPE)
-                is_doubled = home != (user, session) and any(map(names.is_state, files))
+                is_doubled = home != (user, session) and any(map(names.is_state, found_in.files))
                 if is_doubled and any(map(names.is_state, self._folder.files(home))):
                     text = f"session {home[1]!r} is also in {self._folder.shown(home)}, and that one is read"
                     found[self._folder.shown((user, session))] = text

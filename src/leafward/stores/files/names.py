@@ -84,6 +84,7 @@ def hashed(text: str) -> str:
     return f"{ESCAPE}{ESCAPE}{sha256(text.encode()).hexdigest()}"
 
 
+@lru_cache(maxsize=4096)
 def decoded(name: str) -> str | None:
     """Return the id that is encoded to a name, if there is one."""
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -30,7 +30,9 @@ _log = logging.getLogger("leafward.stores.files")
 _STATE = "agent_state" + names.VALUE
 """What AgentScope 2.x keeps of a session; it begins with the ids."""
 _BEGINNING = 4096
-_STRING = rb'"(?:[^"\\]|\\.)*"'
+_USER_ID, _SESSION_ID = (
+    re.compile(rb'"' + key + rb'"\s*:\s*("(?:[^"\\]|\\.)*")') for key in (b"user_id", b"session_id")
+)
 
 
 class _Noted(NamedTuple):
@@ -38,6 +40,10 @@ class _Noted(NamedTuple):
 
     user_id: str | None = None
     session_id: str | None = None
+
+
+Beginning = Callable[[str, int], bytes]
+"""Returns the first bytes of a file in a directory; none when it is not there."""
 
 
 class _Found(NamedTuple):
@@ -84,7 +90,7 @@ class StatePlaces:
         if not self._tree.has(place):
             return None
         files = self._tree.files(place)
-        noted = self._noted(place, files)
+        noted = self._noted(place, files, self._in(place))
         is_certain = True
         for name, id, told in zip(self._unclear_names(place), (slot.user_id, slot.session_id), noted, strict=True):
             if told not in (None, id):
@@ -115,13 +121,13 @@ class StatePlaces:
         for above in self._user_places(user_id):
             is_clear = self._layout == "1.x" and user_id is None
             is_clear = is_clear or (self._layout == "2.x" and not may_be_encoded(above[-1]))
-            for name, files in self._tree.folder.files_below(above):
-                if is_clear and IDS not in files and names.is_clear(name):
-                    yield name, files
+            for found in self._tree.folder.below(above):
+                if is_clear and IDS not in found.files and names.is_clear(found.name):
+                    yield found.name, found.files
                     continue
-                slot = self._slot_in((*above, name), user_id, files)
+                slot = self._slot_in((*above, found.name), user_id, found.files, found.beginning)
                 if slot is not None and slot.user_id == user_id:
-                    yield slot.session_id, files
+                    yield slot.session_id, found.files
 
     def _user_places(self, user_id: str | None) -> list[Parts]:
         if self._layout == "1.x":
@@ -132,29 +138,31 @@ class StatePlaces:
     def slot_in(self, place: Parts) -> Slot | None:
         """Return which session a directory in layout 1.x is, whoever's it is."""
         if place[-1].startswith(names.HASHED):
-            slot = self._kept_ids(place)
+            slot = _kept_ids(self._in(place))
         elif place[-1].count(ESCAPE) == 2:
             _, user, session = place[-1].split(ESCAPE)
             slot = Slot(id_before(user), id_before(session))
         else:
-            slot = self._slot_in(place, None, self._tree.files(place))
+            slot = self._slot_in(place, None, self._tree.files(place), self._in(place))
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
     def is_unclear(self, place: Parts) -> bool:
         """Tell whether nothing says if the name of a directory is an id or an encoding."""
-        return may_be_encoded(place[-1]) and self._noted(place, self._tree.files(place)).session_id is None
+        return may_be_encoded(place[-1]) and self._note_in(place).session_id is None
 
-    def _slot_in(self, place: Parts, user_id: str | None, files: list[str]) -> Slot | None:
+    def _slot_in(self, place: Parts, user_id: str | None, files: list[str], beginning: Beginning) -> Slot | None:
         name = place[-1]
         if self._layout == "1.x" and name.startswith(ESCAPE) and name.count(ESCAPE) > 1:
             return self.slot_in(place)
         if name.startswith(names.HASHED):
-            slot = self._kept_ids(place)
+            slot = _kept_ids(beginning)
         elif name.startswith(ESCAPE):
             slot = Slot(user_id, name[1:])
         else:
-            noted = self._noted(place, files)
-            slot = Slot(noted.user_id or user_id, noted.session_id or name)
+            # Whatever is noted fits the name.
+            noted = self._noted(place, files, beginning)
+            known = may_be_encoded(name) or names.is_clear(name)
+            return Slot(noted.user_id or user_id, noted.session_id or name) if known else None
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
     def _is_place_of(self, place: Parts, slot: Slot) -> bool:
@@ -163,36 +171,31 @@ class StatePlaces:
 
     # What tells whose a directory is.
 
-    def _noted(self, place: Parts, files: list[str]) -> _Noted:
+    def _in(self, place: Parts) -> Beginning:
+        def beginning(file: str, size: int) -> bytes:
+            found = self._tree.content((*place, file), at_most=size)
+            return b"" if found is None else found.data
+
+        return beginning
+
+    def _note_in(self, place: Parts) -> _Noted:
+        return self._noted(place, self._tree.files(place), self._in(place))
+
+    def _noted(self, place: Parts, files: list[str], beginning: Beginning) -> _Noted:
         """Return whose a directory is, as far as its name leaves that open."""
         unclear = self._unclear_names(place)
         if unclear == (None, None):
             return _Noted()
-        kept = (self._kept_ids(place) if IDS in files else None) or _Noted()
-        written = self._in_agent_state(place, files)
+        kept = (_kept_ids(beginning) if IDS in files else None) or _Noted()
+        written = _in_agent_state(beginning) if _STATE in files else _Noted()
         # We keep the ids under such a name, and did not when we took every such name for an encoding.
-        is_from_before = IDS not in files and any(self._is_ours(place, file) for file in files)
+        is_from_before = IDS not in files and any(_is_ours(beginning, file) for file in files)
         told: list[str | None] = []
         for name, by_us, by_java in zip(unclear, kept, written, strict=True):
             readings = () if name is None else (name, decoded(name))
             known = [id for id in (by_us, by_java) if id is not None and id in readings]
             told.append(known[0] if known else decoded(name) if name is not None and is_from_before else None)
         return _Noted(*told)
-
-    def _kept_ids(self, place: Parts) -> Slot | None:
-        return names.read_ids(self._tree.read((*place, IDS)) or b"")
-
-    def _is_ours(self, place: Parts, file: str) -> bool:
-        if file.endswith(names.VERSION):
-            return is_saved_by_us(self._tree.read((*place, file)))
-        return file.endswith(names.MARK) and lists.is_ours(self._tree.read((*place, file)) or b"")
-
-    def _in_agent_state(self, place: Parts, files: list[str]) -> _Noted:
-        if _STATE not in files:
-            return _Noted()
-        found = self._tree.content((*place, _STATE), at_most=_BEGINNING)
-        beginning = b"" if found is None else found.data.partition(b'"context"')[0]
-        return _Noted(_text_of(beginning, b"user_id"), _text_of(beginning, b"session_id"))
 
     # Writing.
 
@@ -234,7 +237,7 @@ class StatePlaces:
         """Move the session of another, whose name is only encoded so, out of the way of a literal one, if it can be."""
         if not all(names.is_literal(id) for id in slot if id is not None):
             return False
-        noted = self._noted(home, self._tree.files(home))
+        noted = self._note_in(home)
         other = Slot(noted.user_id or slot.user_id, noted.session_id or slot.session_id)
         aside = self._places(other)[-1]
         if other == slot or self._tree.has(aside):
@@ -248,8 +251,23 @@ class StatePlaces:
         return (*self._tree.root, names.hashed(slot.session_id))
 
 
-def _text_of(beginning: bytes, key: bytes) -> str | None:
-    found = re.search(rb'"' + key + rb'"\s*:\s*(' + _STRING + rb")", beginning)
+def _kept_ids(beginning: Beginning) -> Slot | None:
+    return names.read_ids(beginning(IDS, _BEGINNING))
+
+
+def _is_ours(beginning: Beginning, file: str) -> bool:
+    if file.endswith(names.VERSION):
+        return is_saved_by_us(beginning(file, _BEGINNING))
+    return file.endswith(names.MARK) and lists.is_ours(beginning(file, _BEGINNING))
+
+
+def _in_agent_state(beginning: Beginning) -> _Noted:
+    ids = beginning(_STATE, _BEGINNING).partition(b'"context"')[0]
+    return _Noted(_text_of(_USER_ID, ids), _text_of(_SESSION_ID, ids))
+
+
+def _text_of(pattern: re.Pattern[bytes], beginning: bytes) -> str | None:
+    found = pattern.search(beginning)
     if found is not None:
         with suppress(ValueError, DecodeError):
             text = decode(found[1])

@@ -169,4 +169,4 @@ def version_text(version: int, digest: str, *, found: bool = False) -> bytes:
 
 def is_saved_by_us(noted: bytes | None) -> bool:
     """Tell by what is noted of a value whether we ever saved it, and did not only find it."""
-    return noted is not None and not noted.endswith(_FOUND)
+    return bool(noted) and not noted.endswith(_FOUND)
