@@ -7,7 +7,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from leafward.core.errors import ConfigurationError, StoreError
@@ -373,7 +373,9 @@ class FolderAtOnce(UntouchedFolder):
     def _directory(self, parts: Parts, *, make: bool = False) -> AbstractContextManager[int | None]:
         if len(self._opened) > _MOST_OPEN:
             self.close()
-        return nullcontext(self._found(parts))
+        number = self._found(parts)
+        # The caller's own: the next look may close ours, and another thread get its number.
+        return _Closing(None if number is None else os.dup(number))
 
     def _found(self, parts: Parts) -> int | None:
         if parts not in self._opened:
