@@ -177,8 +177,12 @@ class Folder:
 
     def _create(self, name: str, directory: int) -> int:
         number = os.open(name, os.O_RDWR | _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
-        self._hand_over(number, self._rights.mode & 0o666)
+        self.share(number)
         return number
+
+    def share(self, number: int) -> None:
+        """Give a new file the rights that files have here."""
+        self._hand_over(number, self._rights.mode & 0o666)
 
     def _hand_over(self, number: int, mode: int) -> None:
         # In this order: a new owner takes the bit away by which a directory gives its group to what is in it.
