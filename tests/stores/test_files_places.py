@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -396,6 +397,42 @@ asyncio.run(main())
             assert await texts(store, "iɞ") == []
             await fill(store, "iɞ", 1)
             assert (len(await texts(store, "acme")), len(await texts(store, "iɞ"))) == (4, 1)
+
+    @pytest.mark.parametrize("way", ["delete", "erase"])
+    @pytest.mark.parametrize(("session_id", "other"), [("acme", "~acme"), ("iɞ", hashed("iɞ"))])
+    async def test_a_damaged_journal_that_can_only_be_its_own_goes_with_a_session(
+        self, tmp_path: Path, session_id: str, other: str, way: str
+    ) -> None:
+        async with opened(tmp_path) as store:
+            await fill(store, session_id)
+            damaged = path_of(tmp_path, session=other)
+            damaged.write_bytes(b"X" + path_of(tmp_path, session="acme").read_bytes())
+            assert await getattr(store.registry, way)(Scope.of(session_id))
+            assert await texts(store, session_id) == []
+            await fill(store, session_id, 1)
+        assert not damaged.exists()
+
+    async def test_a_damaged_journal_that_may_be_anothers_stays(self, tmp_path: Path) -> None:
+        async with opened(tmp_path) as store:
+            for agent in ("iɞ", "acme"):
+                await fill(store, ".x", agent_id=agent)
+            damaged = path_of(tmp_path, "acme", session="~.x")
+            damaged.write_bytes(b"X" + damaged.read_bytes()[1:])
+            assert await store.registry.delete(Scope.of(".x", agent_id="iɞ"))
+            assert len(await texts(store, ".x", agent_id="acme")) == 4
+
+    async def test_a_first_line_that_is_nested_too_deeply_does_not_say_whose_it_is(self, tmp_path: Path) -> None:
+        path = path_of(tmp_path, session="acme")
+        path.parent.mkdir(parents=True)
+        deep = b"[" * 3900 + b"]" * 3900
+        line = (
+            b'{"type":"session","id":"acme","timestamp":1.5,"leafward":{"agent":"default","user":null,"z":%b}}' % deep
+        )
+        path.write_bytes(b'%b,"crc":"%08x"}\n' % (line[:-1], crc32(line)))
+        async with opened(tmp_path) as store:
+            assert await listed(store, Owner("default", None)) == set()
+            with pytest.raises(StoreError, match="line 1 is not one of this format"):
+                await texts(store, "acme")
 
     @pytest.mark.parametrize("session_id", ["acme", "sess 1"])
     async def test_a_damaged_journal_is_repaired_in_its_place(self, tmp_path: Path, session_id: str) -> None:

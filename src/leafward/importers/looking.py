@@ -23,6 +23,7 @@ from leafward.importers.targets import (
     sqlite_path,
 )
 from leafward.stores.contracts import Store
+from leafward.stores.files.names import STATES
 from leafward.stores.leases import Slot
 from leafward.stores.sqlite.backup import copy_file
 from leafward.stores.sqlite.own_states import SqliteAgentStateStore
@@ -72,7 +73,7 @@ async def look_at_target(store: Store | AgentStateStore | Named, layout: Layout,
     directory = directory_of(named)
     if directory is not None and scheme_of(named) == "file":
         check_store_layout(named, layout)
-        directory = os.path.join(directory, ".states")
+        directory = os.path.join(directory, STATES)
     if directory is not None:
         return await _in_files(directory, layout, closing)
     if scheme_of(named) == "sqlite":

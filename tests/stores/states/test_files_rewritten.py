@@ -15,6 +15,7 @@ import pytest
 from leafward import StateDecodeError, open_store
 from leafward.stores import AgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
 from leafward.stores.files import unfinished
+from leafward.stores.files.state_names import lists_missing
 from tests.stores.states.killing import ROOT
 
 HASH = "76dead55"
@@ -202,6 +203,14 @@ class TestWhatWasLeft:
             touching.cancel()
         [warning] = caplog.records
         assert "list.jsonl is missing beside its .hash" in warning.getMessage()
+
+    def test_many_such_lists_are_found_in_one_go(self) -> None:
+        class Files(list[str]):
+            def __contains__(self, _: object) -> bool:
+                raise AssertionError("looks through all files for each list")
+
+        files = Files(f"{n}{ending}" for n in range(9) for ending in ((".hash",) if n == 5 else (".hash", ".jsonl")))
+        assert lists_missing(files) == [("5.jsonl", "5.hash")]
 
     async def test_a_list_that_another_program_keeps_changing_is_read(
         self, place: Path, monkeypatch: pytest.MonkeyPatch

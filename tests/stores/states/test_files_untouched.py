@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,13 @@ from leafward import SessionKey, StaleState, StateDecodeError, StoreError
 from leafward.core.errors import ConfigurationError
 from leafward.stores import JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
 from leafward.stores.files import directory, seen_versions, unfinished
+from leafward.stores.files.folder import Content, Folder, FolderAtOnce, Parts
+from leafward.stores.files.names import decoded
+from leafward.stores.files.read_tree import ReadTree
 from tests.stores.states.killing import ROOT
 
 NOBODY = 65534
+SOMEBODY = 65533
 Open = Callable[[Path], JsonFileAgentStateStore]
 STORES: dict[str, tuple[str, Open]] = {
     "JsonFileAgentStateStore": ("__anon__/s", JsonFileAgentStateStore),
@@ -29,6 +34,7 @@ STORES: dict[str, tuple[str, Open]] = {
     "WorkspaceSession": ("agents/helper/context/s", lambda root: WorkspaceSession(root, "helper")),
 }
 stores = pytest.mark.parametrize("kind", STORES)
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
 @pytest.fixture
@@ -67,11 +73,11 @@ def found(root: Path) -> dict[str, object]:
 
 
 @contextmanager
-def as_another_user() -> Generator[None]:
+def as_another_user(number: int = NOBODY) -> Generator[None]:
     """Be a user that is not root, which may write everywhere."""
     before = os.geteuid()
     if before == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(number)
     try:
         yield
     finally:
@@ -210,7 +216,7 @@ class TestRights:
         assert (place / "notes.json").stat().st_mode & 0o777 == 0o664
         assert (place.parent / "t").stat().st_mode & 0o777 == 0o775
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+    @only_root
     async def test_another_users_directory_is_read_and_what_root_writes_there_is_that_users(
         self, root: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -228,6 +234,83 @@ class TestRights:
             assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY)
         with as_another_user():
             (place / "notes.json").write_text('{"n": 3}')
+
+    @only_root
+    async def test_all_who_may_write_to_a_shared_directory_can_save_there(self, root: Path) -> None:
+        root.mkdir()
+        root.chmod(0o777)
+        for n, number in enumerate((NOBODY, SOMEBODY, NOBODY)):
+            with as_another_user(number):
+                async with JsonFileAgentStateStore(root) as states:
+                    assert await states.get("s", "notes") == ({"n": n} if n else None)
+                    await states.save("s", "notes", {"n": n + 1})
+                    made = {path.name: path.stat().st_mode & 0o777 for path in root.glob(".leafward.sqlite*")}
+                    kept = (f"{directory.LEASES}{ending}" for ending in ("", "-wal", "-shm", "-lock", "-lock-next"))
+                    assert made == dict.fromkeys(kept, 0o666)
+
+    @only_root
+    async def test_what_root_saves_in_another_users_directory_leaves_it_to_that_user(self, root: Path) -> None:
+        root.mkdir()
+        os.chown(root, NOBODY, NOBODY)
+        async with JsonSession(root) as states:
+            await states.save("s", "notes", {"n": 1})
+            assert {path.stat().st_uid for path in root.glob(".leafward.sqlite*")} == {NOBODY}
+        with as_another_user():
+            async with JsonSession(root) as states:
+                await states.save("s", "notes", {"n": 2})
+
+    @only_root
+    async def test_only_files_that_leafward_made_are_shared(self, root: Path) -> None:
+        root.mkdir()
+        os.chown(root, NOBODY, NOBODY)
+        secret = root / f"{directory.LEASES}-lock"
+        secret.write_text("of root")
+        secret.chmod(0o600)
+        async with JsonSession(root) as states:
+            await states.save("s", "notes", {"n": 1})
+        assert (secret.stat().st_uid, secret.stat().st_mode & 0o777) == (0, 0o600)
+
+    @only_root
+    async def test_a_versioned_read_needs_no_right_to_write_to_the_session(self, root: Path) -> None:
+        place = left_by_java(root, "JsonFileAgentStateStore")
+        before = found(root / "__anon__")
+        root.chmod(0o777)
+        with as_another_user():
+            async with JsonFileAgentStateStore(root) as states:
+                await states.save(SessionKey("mine", "bob"), "notes", {})
+                for _ in range(2):
+                    assert await states.get_versioned("s", "notes") == ({"n": 1}, 1)
+                await read_all(states)
+                with pytest.raises(StoreError, match="permissions"):
+                    await states.save_if_version("s", "notes", {"n": 2}, 1)
+        assert {name: look for name, look in found(root / "__anon__").items() if name != str(root)} == {
+            name: look for name, look in before.items() if name != str(root)
+        }
+        with as_another_user():
+            async with JsonFileAgentStateStore(root) as states:
+                assert (await states.get_versioned("s", "notes")).version == 1
+                os.seteuid(0)
+                java_saves(place, "notes", '{"n":2}')
+                os.seteuid(NOBODY)
+                assert await states.get_versioned("s", "notes") == ({"n": 2}, 2)
+
+    @pytest.mark.parametrize("reason", [errno.EPERM, errno.EROFS, errno.EXDEV, errno.EIO])
+    async def test_a_version_is_remembered_where_the_system_refuses_to_note_it(
+        self, root: Path, reason: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left_by_java(root, "JsonSession")
+        async with JsonSession(root) as states:
+            await states.save("t", "notes", {})
+
+            def refused(self: Folder, *_: object, **__: object) -> None:
+                raise OSError(reason, os.strerror(reason))
+
+            monkeypatch.setattr(Folder, "move", refused)
+            if reason == errno.EIO:
+                with pytest.raises(StoreError, match=os.strerror(reason)):
+                    await states.get_versioned("s", "notes")
+            else:
+                assert await states.get_versioned("s", "notes") == ({"n": 1}, 1)
 
 
 class TestVersions:
@@ -343,6 +426,60 @@ class TestOtherProcesses:
             child.wait()
         assert reads > 5
         assert last > 10
+
+    async def test_what_changes_during_every_look_is_read_in_the_end(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(unfinished, "_LONGEST", 0.2)
+        content, changes = ReadTree.content, 0
+        most = {"s": 1_000_000, "t": 3}
+
+        def java_saves_meanwhile(self: ReadTree, parts: Parts) -> Content | None:
+            nonlocal changes
+            read = content(self, parts)
+            if parts[-1] == "notes.json" and changes < most[parts[-2]]:
+                changes += 1
+                java_saves(root / parts[-2], "notes", f'{{"n":"{"x" * changes}"}}')
+            return read
+
+        monkeypatch.setattr(ReadTree, "content", java_saves_meanwhile)
+        for session in ("s", "t"):
+            java_saves(root / session, "notes", '{"n":0}')
+        async with JsonSession(root) as states, asyncio.timeout(10):
+            assert await states.get("s", "notes") is not None
+            assert changes > 2
+            # Other files are still waited for.
+            monkeypatch.setattr(unfinished, "_LONGEST", 3600)
+            changes = 0
+            assert await states.get("t", "notes") == {"n": "xxx"}
+
+    async def test_sessions_are_listed_by_many_at_once(self, root: Path) -> None:
+        ids = [id for number in range(1000, 3000) if decoded(id := str(number)) is not None]
+        mine = {user: set(ids[n::4]) for n, user in enumerate(("alice", "bob", "carol", "dave"))}
+        for user, sessions in mine.items():
+            for id in sessions:
+                java_saves(root / user / id, "agent_state", f'{{"session_id":"{id}","user_id":"{user}"}}')
+        async with JsonFileAgentStateStore(root) as states:
+            for _ in range(5):
+                lists = await asyncio.gather(*map(states.list_session_keys, mine))
+                assert [{key.session_id for key in keys} for keys in lists] == list(mine.values())
+
+    def test_a_listing_keeps_its_directory_whatever_is_closed_and_opened_meanwhile(self, root: Path) -> None:
+        names = {f"d{n}" for n in range(40)}
+        for name in names:
+            java_saves(root / name, "notes", "{}")
+        before = len(os.listdir("/dev/fd"))
+        with closing(FolderAtOnce(str(root))) as folder, ExitStack() as others:
+            listed: list[tuple[str, list[str]]] = []
+            for name, files in folder.files_below(()):
+                listed.append((name, files))
+                folder.close()
+                # A thread of another store gets the numbers that are free now.
+                others.enter_context((root / name / "notes.json").open())
+                assert all(folder.files((other,)) == ["notes.json"] for other in names)
+            assert sorted(listed) == sorted((name, ["notes.json"]) for name in names)
+            assert {name for name, _ in folder.stamps(()) if folder.files((name,))} == names
+        assert len(os.listdir("/dev/fd")) == before
 
     async def test_a_lease_is_taken_where_nothing_was_written(self, root: Path) -> None:
         async with JsonSession(root) as states, JsonSession(root) as others:

@@ -95,7 +95,8 @@ class StateDirectory(LeaseTable):
         folder = await asyncio.to_thread(self._open_folder)
         try:
             # It need not survive a power cut: no holder of a lease does.
-            store = await open_sqlite(f"sqlite:///{os.path.join(self._path, LEASES)}", durability="process")
+            url = f"sqlite:///{os.path.join(self._path, LEASES)}"
+            store = await open_sqlite(url, durability="process", share=folder.share)
         except BaseException:
             folder.close()
             raise

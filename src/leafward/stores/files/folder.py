@@ -7,7 +7,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from leafward.core.errors import ConfigurationError, StoreError
@@ -197,8 +197,12 @@ class Folder:
 
     def _create(self, name: str, directory: int) -> int:
         number = os.open(name, os.O_RDWR | _FILE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory)
-        self._hand_over(number, self._rights.mode & 0o666)
+        self.share(number)
         return number
+
+    def share(self, number: int) -> None:
+        """Give a new file the rights that files have here."""
+        self._hand_over(number, self._rights.mode & 0o666)
 
     def _hand_over(self, number: int, mode: int) -> None:
         # In this order: a new owner takes the bit away by which a directory gives its group to what is in it.
@@ -393,7 +397,9 @@ class FolderAtOnce(UntouchedFolder):
     def _directory(self, parts: Parts, *, make: bool = False) -> AbstractContextManager[int | None]:
         if len(self._opened) > _MOST_OPEN:
             self.close()
-        return nullcontext(self._found(parts))
+        number = self._found(parts)
+        # The caller's own: the next look may close ours, and another thread get its number.
+        return _Closing(None if number is None else os.dup(number))
 
     def _found(self, parts: Parts) -> int | None:
         if parts not in self._opened:

@@ -76,7 +76,7 @@ def _key_in(line: bytes) -> Key | None:
         whose = json.decode(bytes(first.leafward), type=_Whose)
         owner = Owner(whose.agent, whose.user)
         return owner if first.type == SharedHeader.kind else Scope(owner, first.id)
-    except (ValueError, DecodeError, StoreError):
+    except (ValueError, DecodeError, RecursionError, StoreError):
         return None
 
 
@@ -135,13 +135,17 @@ class JournalPlaces:
         return FoundFile(stamp, _key_in(start[: start.find(b"\n") + 1]))
 
     def of(self, key: Key) -> list[Parts]:
-        """Return every place that holds a journal of a key, or no journal."""
+        """Return every place that holds a journal of a key, a damaged one that can only be its own, or no journal."""
         places = candidates(key)
         if len(places) == 1:
             return [*places]
         found = self.where(key)
         files = {parts: self.look(parts) for parts in places}
-        return [parts for parts, file in files.items() if parts == found or file is None or file.key == key]
+        return [
+            parts
+            for parts, file in files.items()
+            if parts == found or file is None or file.key == key or (file.key is None and _is_of_one_key(parts))
+        ]
 
     def place_for_new(self, key: Key) -> tuple[Parts, Key | None]:
         """Return where a new journal goes, and whose journal must leave that place first.
@@ -183,6 +187,13 @@ class JournalPlaces:
         taken = set(self._folder.names(parts[:-1]))
         numbered = (names.aside(parts[-1], kind, number) for number in range(1, len(taken) + 2))
         return *parts[:-1], next(name for name in numbered if name not in taken)
+
+
+def _is_of_one_key(parts: Parts) -> bool:
+    """Tell whether only one key has a place: none of the names in it may be an encoding."""
+    user, _, agent, *session = parts
+    ids = (user, agent, *(name.removesuffix(names.JOURNAL) for name in session[1:]))
+    return all(names.decoded(id) is None for id in ids)
 
 
 def is_in_place(key: Key | None, parts: Parts) -> bool:

@@ -8,7 +8,6 @@ from leafward.core.errors import StoreError
 from leafward.stores.files.folder import Content, Folder, Parts, Stamp
 from leafward.stores.files.state_names import NameFiles
 from leafward.stores.files.state_tree import Memory, StateTree
-from leafward.stores.files.unfinished import BeingWritten
 
 _NEVER = Stamp(0, 0, 0)
 
@@ -57,18 +56,17 @@ class ReadTree(StateTree):
         """Raise unless all that was looked at belongs together.
 
         Raises:
-            BeingWritten: another process has changed some of it, or is about to.
+            BeingWritten: another process has changed some of it, or is about to; not for ever, if it never stops.
             StoreError: a killed process left a change unfinished, and only one that may write can finish it.
         """
         before, self._looked_at = self._looked_at, {}
         after = {parts: self.folder.stamp(parts) for parts in before}
-        if after != before:
-            raise BeingWritten(self.root, after)
+        unfinished = self.memory.unfinished
+        unfinished.check({parts: stamp for parts, stamp in after.items() if stamp != before[parts]})
         plan = self.folder.stamp(self._planned)
         if plan is None:
             return
-        if not self.memory.unfinished.is_given_up(self._planned, plan):
-            raise BeingWritten(self._planned, plan)
+        unfinished.check({self._planned: plan})
         raise StoreError(
             f"a process was killed while it changed several files in {self.folder.shown(self.root)}: "
             "save something there, with the right to write, and all of them are changed"

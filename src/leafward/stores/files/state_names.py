@@ -184,8 +184,9 @@ def is_state(file: str) -> bool:
 
 def lists_missing(files: Sequence[str]) -> list[tuple[str, str]]:
     """Return the lists, as files of items and marks, of which a directory has only the marks."""
+    there = set(files)
     stems = [file.removesuffix(MARK) for file in files if file.endswith(MARK)]
-    return [(stem + ITEMS, stem + MARK) for stem in stems if stem + ITEMS not in files]
+    return [(stem + ITEMS, stem + MARK) for stem in stems if stem + ITEMS not in there]
 
 
 def is_of_a_slot(file: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from leafward.stores.states.table import FILLED
 
 _VERSION = re.compile(rb"([1-9][0-9]{0,18}) ([0-9a-f]{64})( found)?\n")
 _FOUND = b" found\n"
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV)
+"""Why a file may not be put into a directory: its rights, or another file system is mounted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,12 @@ class StateTree(Changes):
         return self._note(files, digest, version) if noted else version
 
     def _note(self, files: NameFiles, digest: str, version: int) -> int:
-        self.replace({files.version: version_text(version, digest, found=not self.is_ours(files))})
+        try:
+            self.replace({files.version: version_text(version, digest, found=not self.is_ours(files))})
+        except StoreError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _NOT_WRITABLE:
+                raise
+            return self.memory.versions.note(files.value, digest, version)
         self.memory.versions.evict(files.value)
         return version
 

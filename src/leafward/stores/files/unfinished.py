@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from leafward.core.json import decode_leniently
@@ -44,11 +44,10 @@ _MISSING = (
 class BeingWritten(Exception):
     """Another process is writing what was to be read."""
 
-    def __init__(self, parts: Parts, seen: object) -> None:
-        super().__init__(parts, seen)
-        self.parts = parts
-        self.seen = seen
-        """How it looks: if it stays so, the other process was killed."""
+    def __init__(self, looks: Mapping[Parts, object]) -> None:
+        super().__init__(looks)
+        self.looks = looks
+        """How the files look: if they stay so, the other process was killed."""
 
 
 class Unfinished:
@@ -60,7 +59,7 @@ class Unfinished:
 
     async def wait(self, read: Callable[[], Awaitable[T]]) -> T:
         """Return what `read` returns, repeated while it raises `BeingWritten` and something still changes."""
-        seen: object = None
+        looks: Mapping[Parts, object] = {}
         began = since = 0.0
         while True:
             try:
@@ -68,15 +67,22 @@ class Unfinished:
             except BeingWritten as found:
                 now = time.monotonic()
                 began = began or now
-                if found.seen != seen:
-                    seen, since = found.seen, now
-                if now - since > PATIENCE or now - began > _LONGEST:
-                    self._given_up[found.parts] = seen if now - since > PATIENCE else _ALWAYS_CHANGING
+                if found.looks != looks:
+                    looks, since = found.looks, now
+                if now - since > PATIENCE:
+                    self._given_up |= looks
+                elif now - began > _LONGEST:
+                    self._given_up |= dict.fromkeys(looks, _ALWAYS_CHANGING)
             await asyncio.sleep(_PAUSE)
 
-    def is_given_up(self, parts: Parts, seen: object) -> bool:
-        """Tell whether waiting for a file that looks so is of no use."""
-        return self._given_up.get(parts) in (seen, _ALWAYS_CHANGING)
+    def check(self, looks: Mapping[Parts, object]) -> None:
+        """Raise `BeingWritten` for files that look so, except those for which waiting has no effect."""
+        awaited = {parts: look for parts, look in looks.items() if not self._is_given_up(parts, look)}
+        if awaited:
+            raise BeingWritten(awaited)
+
+    def _is_given_up(self, parts: Parts, look: object) -> bool:
+        return parts in self._given_up and self._given_up[parts] in (look, _ALWAYS_CHANGING)
 
     def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
         """Raise `BeingWritten` while Java writes the lines of a list; if it never wrote them all, log that once."""
@@ -103,9 +109,9 @@ class Unfinished:
             except ValueError:
                 self._check(parts, value.stamp, value.stamp.changed)
 
-    def _check(self, parts: Parts, seen: object, touched: int) -> None:
-        if _is_recent(touched, PATIENCE) and not self.is_given_up(parts, seen):
-            raise BeingWritten(parts, seen)
+    def _check(self, parts: Parts, look: object, touched: int) -> None:
+        if _is_recent(touched, PATIENCE):
+            self.check({parts: look})
 
     def _report(self, parts: Parts, message: str, shown: str) -> None:
         if parts not in self._reported:

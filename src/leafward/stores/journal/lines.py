@@ -154,7 +154,7 @@ class _Reader:
         try:
             entry = _decode(told)
             begins = _mark(entry).at is not None
-        except (DecodeError, UnicodeDecodeError) as error:
+        except (DecodeError, UnicodeDecodeError, RecursionError) as error:
             if fits:
                 raise newer(f"line {self._line} is not one of this format: {error}") from error
             return _Bad(f"is not a line of a journal ({error})", False)

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+Share = Callable[[int], None]
+"""Lets other users use a new file, of this descriptor, too."""
+
+
+def owner_only(number: int) -> None:
+    """Leave a new file to its owner."""
 
 
 class WriterLock:
@@ -19,11 +28,11 @@ class WriterLock:
     place for one in front of the lock: who has it is the next to write, and the last writer has to queue for it too.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, share: Share = owner_only) -> None:
         self._lock = self._next = -1
-        lock = _open(path)
+        lock = _open(path, share)
         try:
-            self._next = _open(f"{path}-next")
+            self._next = _open(f"{path}-next", share)
         except BaseException:
             os.close(lock)
             raise
@@ -49,5 +58,22 @@ class WriterLock:
             self._lock = self._next = -1
 
 
-def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _open(path: str, share: Share) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(path, flags)
+        # Only what is made here is shared: another user may have put a file of ours in its place.
+        with suppress(FileExistsError):
+            return make(path, flags, share)
+
+
+def make(path: str, flags: int, share: Share) -> int:
+    """Return a descriptor of a new file."""
+    number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        share(number)
+    except BaseException:
+        os.close(number)
+        raise
+    return number

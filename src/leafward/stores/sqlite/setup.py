@@ -10,7 +10,7 @@ from leafward.core.errors import ConfigurationError, CorruptStore, StoreError
 from leafward.stores.sql import schema
 from leafward.stores.sqlite.backup import fsync
 from leafward.stores.sqlite.connection import Database
-from leafward.stores.sqlite.lock import WriterLock
+from leafward.stores.sqlite.lock import Share, WriterLock, make, owner_only
 from leafward.stores.sqlite.mounts import refuse_network
 
 _SMALLEST = 512
@@ -18,23 +18,23 @@ _SMALLEST = 512
 HAS_META = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{p}meta'"
 
 
-def prepare(database: Database) -> tuple[WriterLock, sqlite3.Connection]:
+def prepare(database: Database, share: Share = owner_only) -> tuple[WriterLock, sqlite3.Connection]:
     """Open the file for writing, one process at a time; make it first when it is missing."""
     path = Path(database.path)
     if path.is_dir():
         raise ConfigurationError(f"{path} is a directory: name a file in it")
     refuse_network(database.path)
     _make_directory(path.parent)
-    lock = WriterLock(f"{path}-lock")
+    lock = WriterLock(f"{path}-lock", share)
     try:
         with lock:
-            return lock, open_file(database)
+            return lock, open_file(database, share)
     except BaseException:
         lock.close()
         raise
 
 
-def open_file(database: Database) -> sqlite3.Connection:
+def open_file(database: Database, share: Share = owner_only) -> sqlite3.Connection:
     """Open the file, made first when it is missing, with its tables up to date; behind the lock."""
     path = Path(database.path)
     if path.exists():
@@ -42,7 +42,8 @@ def open_file(database: Database) -> sqlite3.Connection:
             # SQLite would take it for an empty one, and write over it.
             raise CorruptStore(str(path), "is not a SQLite database")
     else:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        # SQLite gives the files beside it the same rights.
+        os.close(make(database.path, os.O_CLOEXEC, share))
         fsync(path.parent)
     database.note_file()
     connection = database.connect()

@@ -22,7 +22,7 @@ from leafward.stores.sql.store import SqlStore
 from leafward.stores.sqlite import forking
 from leafward.stores.sqlite.backup import copy_database
 from leafward.stores.sqlite.connection import Database, guarded
-from leafward.stores.sqlite.lock import WriterLock
+from leafward.stores.sqlite.lock import Share, WriterLock, owner_only
 from leafward.stores.sqlite.parts import Parts
 from leafward.stores.sqlite.running import SqliteRunner
 from leafward.stores.sqlite.setup import prepare
@@ -118,14 +118,18 @@ async def open_sqlite(
     durability: str = "power",
     table_prefix: str = DEFAULT_PREFIX,
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    share: Share = owner_only,
 ) -> SqliteStore:
-    """Open `sqlite:///relative.db` or `sqlite:////absolute.db`, making the file and its directory when missing."""
+    """Open `sqlite:///relative.db` or `sqlite:////absolute.db`, making the file and its directory when missing.
+
+    The files are for their owner alone, unless `share` lets others use them.
+    """
     check_options(durability, max_message_bytes)
     if not isinstance(table_prefix, str) or not _PREFIX.fullmatch(table_prefix):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"a table prefix is letters, digits and underscores, not {table_prefix!r}")
     guard = Guard(f"the store {url}")
     database = Database(_path(url), durability, table_prefix)
-    opening = guard.loop.run_in_executor(None, guarded, database, lambda: prepare(database))
+    opening = guard.loop.run_in_executor(None, guarded, database, lambda: prepare(database, share))
     try:
         lock, connection = await asyncio.shield(opening)
     except asyncio.CancelledError:
