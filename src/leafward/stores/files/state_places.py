@@ -162,7 +162,8 @@ class StatePlaces:
             # Whatever is noted fits the name.
             noted = self._noted(place, files, beginning)
             known = may_be_encoded(name) or names.is_clear(name)
-            return Slot(noted.user_id or user_id, noted.session_id or name) if known else None
+            user = noted.user_id or user_id if self._layout == "2.x" else None
+            return Slot(user, noted.session_id or name) if known else None
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
     def _is_place_of(self, place: Parts, slot: Slot) -> bool:
