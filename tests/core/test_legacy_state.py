@@ -69,6 +69,14 @@ def test_a_message_becomes_one_that_can_be_read(role: str, content: Any) -> None
     assert (message.role, message.text, message.extra["odd"]) == (role.lower(), "text", 1)
 
 
+def test_a_null_is_left_out_and_a_number_stands_for_a_role() -> None:
+    found = read_legacy_messages([None, {"role": 1, "content": "x"}, None, {"role": "3", "content": []}], "m")
+
+    assert [message["role"] for message in found] == ["ASSISTANT", "TOOL"]
+    with pytest.raises(StateDecodeError, match=r"m\[1\]\.role must be"):
+        read_legacy_messages([None, {"role": 4}], "m")
+
+
 def test_a_time_that_cannot_be_read_is_kept() -> None:
     found = read_legacy_messages(
         [

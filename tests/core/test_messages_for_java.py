@@ -266,8 +266,16 @@ def test_what_javas_parser_refuses_is_not_written(value: dict[str, Any], problem
 
 @pytest.mark.parametrize("metadata", [{"t": LONG}, {"k" * 50_001: 1}])
 def test_a_message_that_javas_parser_refuses_is_not_written(metadata: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"context\[1\]: a message holds a .* of more than"):
+    with pytest.raises(ValueError, match=r"context\[1\]: the Msg of this message holds a .* of more than"):
         write_items([user("hi"), user("hi", metadata=metadata)])
+
+
+def test_a_message_whose_blocks_javas_parser_refuses_is_not_written() -> None:
+    given = dict.fromkeys("abc", "x" * 7_000_000)
+
+    with pytest.raises(ValueError, match=r"context\[0\]: the Msg of this message holds a text of more than 20,000,000"):
+        write_messages([assistant([{**WEATHER, "state": "input-available", "input": given}])])
+    assert write_messages([assistant([{"type": "tool_use", "id": "c", "name": "n", "input": given}])])
 
 
 def test_a_text_is_as_long_as_java_counts_it() -> None:

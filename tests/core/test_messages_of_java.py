@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -14,11 +16,13 @@ from hypothesis import strategies as st
 
 from leafward.core.agent_state import AgentState
 from leafward.core.json import encode_text
-from leafward.core.message import Message
+from leafward.core.message import Message, user
+from leafward.core.odd_messages import restored
 from leafward.core.state_values import read_items, read_value, write_items
 from tests.core.java_reader import RefusedByJava, resaved
 
 FULL = json.loads((Path(__file__).parent / "fixtures" / "full_state.json").read_text(encoding="utf-8"))
+T = TypeVar("T")
 NOON = "2026-08-22 12:00:00.000"
 WEI = 10**30
 
@@ -141,9 +145,45 @@ def test_a_null_among_the_messages_is_left_out() -> None:
     assert read(None, msg(), None) == read(msg())
 
 
-@pytest.mark.parametrize("spoiled", [{"leafward_at": "x"}, {"leafward_at": 10**30}, {"leafward_message": {"role": 1}}])
+@pytest.mark.parametrize(
+    "spoiled",
+    [{"leafward_at": "x"}, {"leafward_at": 10**30}]
+    + [{"leafward_message": value} for value in ({"role": 1}, {"id": ""}, None, 5, [])],
+)
 def test_what_stands_beside_a_message_and_cannot_be_read_is_passed_over(spoiled: dict[str, Any]) -> None:
     assert read(msg(**spoiled)) == read(msg())
+
+
+@pytest.mark.parametrize("odd", [[], {}, [1], None, 5])
+def test_what_is_said_to_be_continued_may_be_anything(odd: Any) -> None:
+    [message] = read(msg(leafward_continues=odd))
+
+    assert message.extra["leafward_continues"] == odd
+    assert written([message])
+
+
+def test_a_damaged_carrier_hides_no_message() -> None:
+    items = [msg(id="a", leafward_message={"id": ""}), msg(id="b", leafward_continues="a")]
+
+    assert [message.id for message in read(*items)] == ["a", "b"]
+
+
+def test_many_messages_that_share_an_id_take_a_few_digests_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = Mock(wraps=hashlib.blake2b)
+    monkeypatch.setattr(hashlib, "blake2b", digests)
+
+    messages = read_items([encode_text(msg())] * 500, Message)
+    texts = write_items(messages)
+
+    assert len({message.id for message in messages}) == 500
+    assert [json.loads(text) for text in texts] == [msg()] * 500
+    assert digests.call_count <= 2 * 3 * 500
+
+
+def test_messages_that_we_wrote_come_back_with_the_ids_they_had() -> None:
+    twice = [user("one", id="m"), user("two", id="m")]
+
+    assert read_items(write_items(twice), Message) == twice
 
 
 def test_an_integer_beyond_64_bits_is_text_to_a_user_and_a_number_to_java() -> None:
@@ -154,6 +194,65 @@ def test_an_integer_beyond_64_bits_is_text_to_a_user_and_a_number_to_java() -> N
     for edited in ({"wei": "seven"}, {"wei": 7}, {}):
         message.parts[0]["input"] = edited
         assert [one["content"][0]["input"] for one in written([message])] == [edited]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[redacted]", "{", "[" * 1_500 + "]" * 1_500, "[" * 990 + "]" * 990, "7" * 1_001, "-" + "7" * 5_000, "[1]"],
+    ids=lambda text: f"{text[:10]} {len(text)}",
+)
+def test_a_text_in_the_place_of_an_integer_is_written_as_a_text(text: str) -> None:
+    [message] = read(msg(role="ASSISTANT", content=[call(wei=WEI)]))
+
+    message.parts[0]["input"]["wei"] = text
+
+    assert [one["content"][0]["input"] for one in written([message])] == [{"wei": text}]
+
+
+def test_a_place_of_a_text_may_be_any_value() -> None:
+    [message] = read(msg(role="ASSISTANT", content=[call(wei=[WEI, WEI])]))
+    origin: dict[str, Any] = message.body["leafward_provider"]
+    input = ["content", 0, "input"]
+    wrong = [7, [], [None], [[]], [*input, "x"], [*input, "wei", 2], [*input, "wei", -1], [*input, 0], [*input, {}]]
+
+    origin["texts"] += wrong
+    assert [one["content"][0]["input"] for one in written([message])] == [{"wei": [str(WEI), str(WEI)]}]
+    origin["texts"] = 7
+    assert written([message])
+
+
+def test_the_places_of_texts_are_copied_once() -> None:
+    values = _CountedList([str(WEI)] * 500)
+    given = {"content": values}
+
+    made = restored(given, [["content", place] for place in range(500)])
+
+    assert made == {"content": [WEI] * 500}
+    assert given == {"content": [str(WEI)] * 500}
+    assert values.copies == 1
+
+
+class _CountedList(list[Any]):
+    copies = 0
+
+    def copy(self) -> list[Any]:
+        self.copies += 1
+        return super().copy()
+
+
+def deeply(levels: int, run: Callable[[], T]) -> T:
+    """Run something with more calls above it."""
+    return deeply(levels - 1, run) if levels else run()
+
+
+def test_a_message_that_is_nested_deeply_is_written_from_anywhere_in_a_program() -> None:
+    item = msg(metadata={"deep": json.loads("[" * 600 + "1" + "]" * 600)})
+    [message] = read(item)
+
+    assert written([message]) == [item]
+    texts = deeply(400, lambda: write_items([message]))
+    assert read_items(texts, Message) == [message]
+    assert deeply(400, lambda: AgentState(context=[message]).to_json())
 
 
 def test_an_integer_of_any_size_may_stand_in_a_state() -> None:

@@ -289,6 +289,36 @@ def test_a_msg_that_only_java_takes_is_read_and_written_as_it_was() -> None:
     assert from_agentscope(written) == read
 
 
+@pytest.mark.parametrize("carried", [None, 5, {"id": ""}, {"id": "a", "role": "assistant", "parts": 7}])
+def test_a_damaged_carrier_hides_no_message(carried: Any) -> None:
+    first = {"id": "a", "role": "ASSISTANT", "content": [], "leafward_message": carried}
+    more = {"id": "b", "role": "TOOL", "content": [], "leafward_continues": "a"}
+
+    assert [message.id for message in from_agentscope([first, more])] == ["a", "b"]
+
+
+@pytest.mark.parametrize("role", ["USER", "user"])
+def test_two_msg_objects_that_share_an_id_become_messages_with_two(role: str) -> None:
+    one = {"id": "a", "role": role, "content": [{"type": "new"}], "timestamp": "2026-08-22 23:15:57.000"}
+    payload = [one, one, one]
+
+    read = from_agentscope(payload)
+
+    assert len({message.id for message in read}) == 3
+    assert from_agentscope(payload) == read
+    written = to_agentscope(read)
+    assert [each["id"] for each in written] == ["a", "a", "a"]
+    assert from_agentscope(written) == read
+
+
+@pytest.mark.parametrize("value", ["a", [], {"id": "x", "role": "user", "parts": []}])
+@pytest.mark.parametrize("key", ["leafward_continues", "leafward_message"])
+def test_a_message_with_a_key_of_ours_comes_back(key: str, value: Any) -> None:
+    messages = [assistant([{"type": "zzz"}], id="a"), assistant("hi", id="b", **{key: value})]
+
+    assert from_agentscope(to_agentscope(messages)) == messages
+
+
 def test_a_ui_message_without_parts_is_refused_with_its_place() -> None:
     with pytest.raises(ValueError, match=r"messages\[1\]\.parts must be a list, not null"):
         from_ui_messages([{"id": "a", "role": "user", "parts": []}, {"id": "b", "role": "user"}])

@@ -18,14 +18,15 @@ from leafward.core.agent_messages import (
     KEYS,
     ROLES,
     TEXTS,
+    UNREADABLE,
     Fields,
     read_odd,
     read_usual,
 )
 from leafward.core.agent_pieces import in_pieces, pieces, written_time
 from leafward.core.calls import Item, pair
-from leafward.core.errors import StateDecodeError
-from leafward.core.java_limits import LONGEST_KEY, check_limits
+from leafward.core.ids import MessageIds
+from leafward.core.java_limits import LONGEST_KEY, SHORTEST, check_limits
 from leafward.core.message import Message, as_message
 from leafward.core.odd_messages import ORIGINAL, restored
 from leafward.core.parts import Part
@@ -46,19 +47,23 @@ def write_messages(messages: Sequence[Message | Mapping[str, Any]], *, of_1x: bo
         ValueError: something in the list is no message, was made unsound, or exceeds what Java reads; the text names
             the place.
     """
-    found = [_checked(message, f"context[{index}]") for index, message in enumerate(messages)]
+    checked = [_checked(message, f"context[{index}]") for index, message in enumerate(messages)]
+    found = [message for message, _ in checked]
     items: list[list[Item]] | None = None
     written: list[dict[str, Any]] = []
-    taken: set[str] = set()
+    taken = MessageIds()
     before = 0
-    for index, message in enumerate(found):
-        as_is = _as_it_stands(message)
-        if _comes_back(as_is, message, before, index, taken) and _is_sound(as_is, of_1x):
-            written.append(as_is)
-        else:
+    for index, (message, is_short) in enumerate(checked):
+        made = [_as_it_stands(message)]
+        excess = None if is_short else _excess(made)
+        if excess or not _comes_back(made[0], message, before, index, taken) or not _is_sound(made[0], of_1x):
             # Which calls an AI SDK part repeats is said by what is above it.
             items = pair(found).items if items is None else items
-            written += _in_pieces(message, items[index], of_1x)
+            made = _in_pieces(message, items[index], of_1x)
+            excess = None if is_short else _excess(made)
+        if excess:
+            raise ValueError(f"context[{index}]: {excess}") from excess
+        written += made
         taken.add(message.id)
         before = message.at
     return written
@@ -73,14 +78,23 @@ def write_message(message: Message, *, of_1x: bool = False) -> dict[str, Any]:
     return {**head, "role": "ASSISTANT", "content": [block for one in (head, *more) for block in one["content"]]}
 
 
-def _checked(message: Message | Mapping[str, Any], where: str) -> Message:
+def _checked(message: Message | Mapping[str, Any], where: str) -> tuple[Message, bool]:
+    """Return a message, and whether it is too short to exceed what Java reads, whatever is written of it."""
     try:
         sound, body = as_message(message).sealed()
-        if len(body) > LONGEST_KEY:
-            check_limits(sound.body, "a message")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    return sound
+    # A text may stand for a number of as many digits.
+    return sound, len(body) <= (SHORTEST if ORIGIN in sound.body else LONGEST_KEY)
+
+
+def _excess(written: list[dict[str, Any]]) -> ValueError | None:
+    """Return what Java could not read of a message, where it stands in a state."""
+    try:
+        check_limits({"context": written}, "the Msg of this message")
+    except ValueError as error:
+        return error
+    return None
 
 
 def _is_sound(written: dict[str, Any], of_1x: bool) -> bool:
@@ -123,7 +137,7 @@ def with_original(written: dict[str, Any]) -> dict[str, Any]:
     return restored(written | rest, origin.get(TEXTS))
 
 
-def _comes_back(written: dict[str, Any], message: Message, before: int, index: int, taken: set[str]) -> bool:
+def _comes_back(written: dict[str, Any], message: Message, before: int, index: int, taken: MessageIds) -> bool:
     body = message.body
     if CARRIED in body or CONTINUES in body:
         return False
@@ -132,13 +146,13 @@ def _comes_back(written: dict[str, Any], message: Message, before: int, index: i
     try:
         if not (theirs and message.id in taken) and read_usual(written, "", before, roles=True) == wanted:
             return True
-    except StateDecodeError:
+    except UNREADABLE:
         pass
     if not theirs or ORIGIN not in body:
         return False
     try:
         return read_odd(written, "", before, index, taken, roles=True) == wanted
-    except (StateDecodeError, ValueError):
+    except UNREADABLE:
         return False
 
 

@@ -6,7 +6,6 @@ A `Msg` that no message can hold as it is becomes one that can, with the origina
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -15,6 +14,7 @@ from leafward.core.agent_blocks import Block, check_block, filled
 from leafward.core.agent_records import read_as, read_object, refuse
 from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
+from leafward.core.ids import MessageIds
 from leafward.core.message import Message
 from leafward.core.odd_messages import Usual, made_usual
 from leafward.core.provider_extras import ORIGIN
@@ -29,12 +29,16 @@ CARRIED = "leafward_message"
 CONTINUES = "leafward_continues"
 """The key of a `Msg` that shows more of the one it names, which carries the whole message."""
 
+Role = Literal["USER", "ASSISTANT", "SYSTEM", "TOOL"]
 ROLES = {"user": "USER", "assistant": "ASSISTANT", "system": "SYSTEM", "tool": "TOOL"}
 KEYS = frozenset({"id", "name", "role", "content", "metadata", "timestamp", "usage"})
 APART = ("parts", "createdAt", ORIGIN)
 """Keys of a `Msg` that mean something else in a message of ours, so they wait under `ORIGIN`."""
 TEXTS = "texts"
 """The key under `ORIGIN` that says which texts in a `Msg` are the JSON of what stood there."""
+
+UNREADABLE = (StateDecodeError, ValueError, OverflowError, RecursionError)
+"""Raised for a `Msg` that cannot be read, or not in this way."""
 
 Fields = tuple[str, str, int, dict[str, Any]]
 """The id, the role, the time and the body of a message."""
@@ -63,7 +67,7 @@ class _Msg(Struct):
     """A `Msg` as AgentScope writes it: `null` counts as missing."""
 
     id: str
-    role: Literal["USER", "ASSISTANT", "SYSTEM", "TOOL"]
+    role: Role
     content: list[Block | None] | None = None
     name: str | None = None
     metadata: dict[str, Any] | None = None
@@ -78,13 +82,13 @@ class MsgReader:
     def __init__(self, *, roles: bool) -> None:
         self.messages: list[Message] = []
         self._roles = roles
-        self._taken: set[str] = set()
+        self._ids = MessageIds()
         self._carried: set[str] = set()
 
     def add(self, message: Message) -> None:
         """Take a message as the next one."""
         self.messages.append(message)
-        self._taken.add(message.id)
+        self._ids.add(message.id)
 
     def read(self, item: object, where: str) -> None:
         """Read the next `Msg`; one that only shows more of a message that was carried whole adds nothing.
@@ -93,27 +97,39 @@ class MsgReader:
             StateDecodeError: it is not a `Msg`.
         """
         given = read_object(item, where)
-        if CONTINUES in given and given[CONTINUES] in self._carried:
-            return
-        carried = None
         if CARRIED in given:
             carried = _read_carried(given[CARRIED])
+            if carried is not None:
+                self._carried.add(carried.id)
+                self.add(carried)
+                return
             given = {key: value for key, value in given.items() if key != CARRIED}
-        if carried is not None:
-            self._carried.add(carried.id)
-        self.add(carried or self._read(given, where))
+        continues = given.get(CONTINUES)
+        if not (isinstance(continues, str) and continues in self._carried):
+            self.add(self._read(given, where))
 
     def _read(self, given: dict[str, Any], where: str) -> Message:
-        before = self.messages[-1].at if self.messages else 0
         try:
-            found = read_usual(given, where, before, roles=self._roles)
-            if found[0] not in self._taken or AT in given:
+            found = read_usual(given, where, self._before, roles=self._roles)
+            if self._may_have(found[0], given):
                 return _made(found)
-        except (ValueError, OverflowError, StateDecodeError, RecursionError):
+        except UNREADABLE:
             # As Java does not refuse it for this, it is looked at again.
             pass
+        return self._read_odd(given, where)
+
+    @property
+    def _before(self) -> int:
+        """The time of the message before."""
+        return self.messages[-1].at if self.messages else 0
+
+    def _may_have(self, id: str, given: dict[str, Any]) -> bool:
+        """Tell whether the message of a `Msg` may have an id: one that we wrote has the id it had."""
+        return id not in self._ids or AT in given
+
+    def _read_odd(self, given: dict[str, Any], where: str) -> Message:
         try:
-            return _made(read_odd(given, where, before, len(self.messages), self._taken, roles=self._roles))
+            return _made(read_odd(given, where, self._before, len(self.messages), self._ids, roles=self._roles))
         except (ValueError, OverflowError) as error:
             refuse(where, f"is not a message: {error}")
         except RecursionError:
@@ -180,9 +196,7 @@ def _read_theirs(given: dict[str, Any], msg: _Msg, body: dict[str, Any], before:
         return before
 
 
-def read_odd(
-    given: dict[str, Any], where: str, before: int, index: int, taken: Collection[str], *, roles: bool
-) -> Fields:
+def read_odd(given: dict[str, Any], where: str, before: int, index: int, taken: MessageIds, *, roles: bool) -> Fields:
     """Read a `Msg` that Java reads although it is not as AgentScope writes it.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import NoneType
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
@@ -9,6 +10,7 @@ from leafward.core.json import encode_text
 from leafward.core.untrusted import fields_of, members, tag_of
 
 _LARGEST = 10**308
+_POSITION = re.compile("0|[1-9][0-9]?")
 _TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False, "": None}
 
 
@@ -63,8 +65,8 @@ def _fields(value: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 
 def _word(value: object, words: tuple[Any, ...]) -> object:
-    if isinstance(value, str) and value.isdecimal() and value not in words and (value == "0" or value[0] != "0"):
-        value = int(value) if len(value) < 3 else value
+    if isinstance(value, str) and value not in words and _POSITION.fullmatch(value):
+        value = int(value)
     known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(words)
     return words[cast(int, value)] if known else value
 
@@ -93,6 +95,9 @@ def _scalar(value: object, kind: object) -> object:
 def _number(text: str, kind: Any) -> object:
     if not text:
         return None
+    if "_" in text or not text.isascii():
+        # Python takes these for numbers.
+        return text
     try:
         return kind(text)
     except ValueError:

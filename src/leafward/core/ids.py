@@ -102,6 +102,31 @@ def new_id() -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
+class MessageIds:
+    """The ids of the messages of one list, and others that none of them has."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._taken
+
+    def add(self, id: str) -> None:
+        self._taken.add(id)
+
+    def made_of(self, *facts: object) -> str:
+        """Return an id that no message has; until one has it, the same facts give the same id."""
+        first = made = derived_id("msg", *facts, 1)
+        if first in self._taken:
+            # No id becomes free again, so the search goes on where the last one ended.
+            number = self._numbers.get(first, 2)
+            while (made := derived_id("msg", *facts, number)) in self._taken:
+                number += 1
+            self._numbers[first] = number
+        return made
+
+
 def derived_id(prefix: str, *facts: object) -> str:
     """Return an id that is the same whenever the facts are."""
     # Loaded when it is first needed: what is stored nearly always has an id.

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from leafward.core.agent_messages import ROLES, read_messages
+from leafward.core.agent_messages import ROLES, Role, read_messages
 from leafward.core.agent_records import read_as, read_object, refuse
 from leafward.core.coercion import coerced
 from leafward.core.untrusted import place
@@ -96,18 +96,22 @@ class _OldMsg(Struct):
 def read_legacy_messages(items: Iterable[object], where: str) -> list[dict[str, Any]]:
     """Return messages as `Msg` objects; a role may be in any case, a content a text, and most of the rest missing.
 
+    Null is left out.
+
     Raises:
         StateDecodeError: one of them is not a message.
     """
-    found = [_message(item, f"{where}[{index}]") for index, item in enumerate(items)]
-    read_messages([(message, f"{where}[{index}]") for index, message in enumerate(found)], roles=False)
-    return found
+    places = [(item, f"{where}[{index}]") for index, item in enumerate(items)]
+    found = [(_message(item, there), there) for item, there in places if item is not None]
+    read_messages([*found], roles=False)
+    return [message for message, _ in found]
 
 
 def _message(item: object, where: str) -> dict[str, Any]:
     given = read_object(item, where)
     words = {key: given[key] for key in ("id", "name", "timestamp") if key in given}
-    old = read_as(_OldMsg, given | coerced(words, _OldMsg), where)
+    role = coerced(given.get("role"), Role, ordinals=True)
+    old = read_as(_OldMsg, given | coerced(words, _OldMsg) | {"role": role}, where)
     if old.role is not None and old.role.lower() not in ROLES:
         refuse(place(where, "role"), f"is {old.role!r}, not one of {', '.join(ROLES)}")
     return {

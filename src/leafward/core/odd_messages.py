@@ -7,13 +7,12 @@ message of its list has, a role, and integers of 64 bits.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from leafward.core.agent_blocks import filled
-from leafward.core.ids import derived_id, refusal
+from leafward.core.ids import MessageIds, refusal
 from leafward.core.json import MAX_DEPTH, decode, encode_text
 from leafward.core.parts import Part
 
@@ -39,7 +38,7 @@ class Usual(NamedTuple):
     """Where the JSON text of a value stands in its place: integers beyond 64 bits, and what is nested deeply."""
 
 
-def made_usual(msg: dict[str, Any], index: int, taken: Collection[str]) -> Usual:
+def made_usual(msg: dict[str, Any], index: int, taken: MessageIds) -> Usual:
     """Return a `Msg`, whose fields have the types they should have, with an id and a role, and what these replace.
 
     A missing id is made of the role, the content and the place in the list. An id that is refused here, or that a
@@ -60,15 +59,8 @@ def made_usual(msg: dict[str, Any], index: int, taken: Collection[str]) -> Usual
         facts = (id,)
     else:
         return Usual(usual, rest, texts)
-    usual["id"] = next(made for made in _ids(facts) if made not in taken)
+    usual["id"] = taken.made_of(*facts)
     return Usual(usual, rest, texts)
-
-
-def _ids(facts: tuple[object, ...]) -> Iterator[str]:
-    number = 1
-    while True:
-        yield derived_id("msg", *facts, number)
-        number += 1
 
 
 def _filled(block: object) -> object:
@@ -93,20 +85,37 @@ def _held(value: Any, path: Path, texts: list[Path]) -> Any:
 
 def restored(msg: dict[str, Any], texts: object) -> dict[str, Any]:
     """Return a `Msg` in which the texts that stand for other values are these again; the given one is not changed."""
+    whole = [msg]
+    copies = {id(whole)}
     for path in cast(list[object], texts) if isinstance(texts, list) else ():
         if isinstance(path, list):
-            msg = _with_value(msg, cast(Path, path))
-    return msg
+            _restore(whole, [0, *cast(Path, path)], copies)
+    return whole[0]
 
 
-def _with_value(holder: Any, path: Path) -> Any:
-    if not path:
-        return decode(holder) if isinstance(holder, str) and _JSON.fullmatch(holder) else holder
-    step, *rest = path
-    if isinstance(holder, dict) and isinstance(step, str) and step in holder:
-        fields = cast(Mapping[str, Any], holder)
-        return {**fields, step: _with_value(fields[step], rest)}
-    if isinstance(holder, list) and isinstance(step, int) and 0 <= step < len(cast(list[Any], holder)):
-        items = cast(list[Any], holder)
-        return [*items[:step], _with_value(items[step], rest), *items[step + 1 :]]
-    return cast(Any, holder)
+def _restore(holder: Any, path: Path, copies: set[int]) -> None:
+    """Put the value that a text stands for in its place, if there is one; what is not a copy is copied before."""
+    *steps, last = path
+    for step in steps:
+        if not _holds(holder, step):
+            return
+        if isinstance(holder[step], (dict, list)) and id(holder[step]) not in copies:
+            holder[step] = holder[step].copy()
+            copies.add(id(holder[step]))
+        holder = holder[step]
+    if _holds(holder, last):
+        holder[last] = _value(holder[last])
+
+
+def _holds(holder: object, step: object) -> bool:
+    if isinstance(holder, dict):
+        return isinstance(step, str) and step in holder
+    return isinstance(holder, list) and isinstance(step, int) and 0 <= step < len(cast(list[object], holder))
+
+
+def _value(text: object) -> Any:
+    """Return the value whose JSON a text is; a user may have put another text there."""
+    try:
+        return decode(text) if isinstance(text, str) and _JSON.fullmatch(text) else text
+    except (ValueError, RecursionError):
+        return text

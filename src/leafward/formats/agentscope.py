@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from leafward.core.agent_message_writer import with_original
-from leafward.core.agent_messages import AT, CONTINUES, NAME, MsgReader
+from leafward.core.agent_messages import APART, AT, CONTINUES, NAME, MsgReader
 from leafward.core.agent_messages import CARRIED as WHOLE
 from leafward.core.agent_pieces import in_pieces, pieces, written_time
 from leafward.core.calls import Item, pair
@@ -56,6 +56,8 @@ def _written(message: Message, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _comes_back(written: dict[str, Any], message: Message) -> bool:
+    if WHOLE in written or CONTINUES in written:
+        return False
     try:
         return _read(written, "") == message
     except ValueError:
@@ -86,35 +88,31 @@ def from_agentscope(payload: Sequence[Any]) -> list[Message]:
     Raises:
         ValueError: the payload is not such a list; the text names the place.
     """
-    reader = MsgReader(roles=False)
-    carried: set[str] = set()
+    reader = _Reader(roles=False)
     for index, item in enumerate(message_list(payload)):
-        continues = item.get(CONTINUES)
-        if isinstance(continues, str) and continues in carried:
-            continue
-        where = f"messages[{index}]"
-        try:
-            reader.add(_read(item, where))
-        except ValueError:
-            if "content" not in item or not _is_odd(reader, item, where):
-                raise
-        if WHOLE in item:
-            carried.add(reader.messages[-1].id)
+        reader.read(item, f"messages[{index}]")
     return reader.messages
 
 
-def _is_odd(reader: MsgReader, item: dict[str, Any], where: str) -> bool:
-    """Read a `Msg` that is one to Java all the same; tell whether it is."""
-    try:
-        reader.read(item, where)
-    except StateDecodeError:
-        return False
-    return True
+class _Reader(MsgReader):
+    """Reads also what Java does not: roles in lower case, blocks of unknown types."""
+
+    def _read(self, given: dict[str, Any], where: str) -> Message:
+        try:
+            message = _read(given, where)
+            return message if self._may_have(message.id, given) else _read(given, where, self._ids.made_of(message.id))
+        except ValueError:
+            if "content" not in given:
+                raise
+            try:
+                return self._read_odd(given, where)
+            except StateDecodeError:
+                pass
+            raise
 
 
-def _read(item: dict[str, Any], where: str) -> Message:
-    if isinstance(item.get(WHOLE), dict):
-        return _built(item[WHOLE], where)
+def _read(item: dict[str, Any], where: str, id: str | None = None) -> Message:
+    """Read a `Msg`; with `id`, a message that has this one in place of its own."""
     string(item, "role", where)
     if "content" not in item:
         raise ValueError(f"{where}.content is missing")
@@ -123,8 +121,11 @@ def _read(item: dict[str, Any], where: str) -> Message:
         blocks = [block for block in cast(Sequence[object], content) if block is not None]
         content = [_read_block(block) for block in typed_blocks(blocks, f"{where}.content")]
     # These mean something else in our own shape, so they wait beside it.
-    apart = {key: item[key] for key in ("parts", "createdAt", ORIGIN) if key in item}
+    apart = {key: item[key] for key in APART if key in item}
     fields = {key: value for key, value in item.items() if key not in apart and key != "content"}
+    if id is not None:
+        apart["id"] = fields["id"]
+        fields["id"] = id
     if apart:
         fields[ORIGIN] = {"name": NAME, "rest": apart}
     at = item.get(AT)
