@@ -471,7 +471,7 @@ class TestOtherProcesses:
         before = len(os.listdir("/dev/fd"))
         with closing(FolderAtOnce(str(root))) as folder, ExitStack() as others:
             listed: list[tuple[str, list[str]]] = []
-            for name, files in folder.files_below(()):
+            for name, files, _ in folder.below(()):
                 listed.append((name, files))
                 folder.close()
                 # A thread of another store gets the numbers that are free now.
