@@ -97,6 +97,34 @@ class TestOurTable(BesideJava):
             assert await store.get_versioned(ALICE, "v") == ({"n": "java"}, version + 1)
         assert await others.save_if_version(ALICE, "v", {"n": 2}, version + 1) == version + 2
 
+    async def test_does_not_replace_a_value_that_java_created_since_the_read(
+        self, states: StateStore, others: StateStore
+    ) -> None:
+        await states.save("other", "v", {})
+        for java, slot in ((self.old, "old"), (self.new, "new")):
+            key = SessionKey(slot, "alice")
+            assert await states.get_versioned(key, "v") == (None, 0)
+            await java.save(f"alice:{slot}", "v", '{"n":"java"}')
+            for store in (states, others):
+                with pytest.raises(StaleState):
+                    await store.save_if_version(key, "v", {"n": "py"}, 0)
+                assert await store.get_versioned(key, "v") == ({"n": "java"}, 1)
+            assert await others.save_if_version(key, "v", {"n": "py"}, 1) == 2
+
+    async def test_counts_each_save_by_java_2_0_3_of_a_value_that_an_earlier_java_created(
+        self, states: StateStore
+    ) -> None:
+        await states.save("other", "v", {})
+        await self.old.save("alice:s1", "v", '{"n":0}')
+        assert await states.get_versioned(ALICE, "v") == ({"n": 0}, 1)
+        for number in (1, 2):
+            await self.new.save("alice:s1", "v", f'{{"n":{number}}}')
+            with pytest.raises(StaleState):
+                await states.save_if_version(ALICE, "v", {"n": "py"}, number)
+            assert await states.get_versioned(ALICE, "v") == ({"n": number}, number + 1)
+        assert await states.save_if_version(ALICE, "v", {"n": "py"}, 3) == 4
+        assert await self.new.get("alice:s1", "v") == ('{"n":"py"}', 4)
+
     async def test_is_saved_to_at_the_version_that_was_read_without_reading_again(
         self, states: StateStore, others: StateStore
     ) -> None:
@@ -228,24 +256,24 @@ class TestATableOfJava202(TestOurTable):
         self, states: StateStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         await self.old.save("alice:s1", "v", '{"n":1}')
-        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 0)
+        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 1)
         await states.delete("other")
         assert await self.old.columns() == COLUMNS
-        assert await states.save_if_version(ALICE, "v", {"n": 2}, 0) == 1
+        assert await states.save_if_version(ALICE, "v", {"n": 2}, 1) == 2
         assert await self.old.columns() == COLUMNS | {"version", "leafward_sum"}
         assert not caplog.records
 
-    async def test_has_values_that_count_from_0(self, states: StateStore, others: StateStore) -> None:
+    async def test_has_values_that_count_from_1(self, states: StateStore, others: StateStore) -> None:
         await self.old.save("alice:s1", "v", '{"n":1}')
-        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 0)
+        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 1)
         await self.old.save("alice:s1", "v", '{"n":2}')
         with pytest.raises(StaleState):
-            await states.save_if_version(ALICE, "v", {"n": 3}, 0)
-        assert await states.get_versioned(ALICE, "v") == ({"n": 2}, 1)
-        assert await others.get_versioned(ALICE, "v") == ({"n": 2}, 0)
-        assert await states.save_if_version(ALICE, "v", {"n": 3}, 1) == 2
+            await states.save_if_version(ALICE, "v", {"n": 3}, 1)
+        assert await states.get_versioned(ALICE, "v") == ({"n": 2}, 2)
+        assert await others.get_versioned(ALICE, "v") == ({"n": 2}, 1)
+        assert await states.save_if_version(ALICE, "v", {"n": 3}, 2) == 3
         with pytest.raises(StaleState):
-            await others.save_if_version(ALICE, "v", {"n": 4}, 0)
+            await others.save_if_version(ALICE, "v", {"n": 4}, 1)
 
 
 class TestATableOfJava203(TestOurTable):

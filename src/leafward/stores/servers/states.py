@@ -93,8 +93,13 @@ class ServerStates(SqlStates):
             table = await self._runner.use(self._prepare)
             if saving and table.missing:
                 table = await self._completed(table)
-            seen = self._seen if table.keeps_texts else None
-            self._rows = StateRows(self._layout, folds=table.folds, columns=table.counted, seen=seen)
+            self._rows = StateRows(
+                self._layout,
+                folds=table.folds,
+                columns=table.counted,
+                seen=self._seen,
+                keeps_texts=table.keeps_texts,
+            )
             self._has_versions = table.counted >= Counted.VERSIONS
             self._is_complete = self._has_versions and (saving or not table.missing)
             return self._rows
