@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leafward import LeaseLost, SessionKey, StaleState, StateDecodeError
+from leafward.stores.servers import states as server_states
 from leafward.stores.servers.mysql import MysqlServer
 from leafward.stores.servers.postgres import PostgresServer
 from leafward.stores.servers.server import Server
@@ -353,7 +354,23 @@ class TestATableThatIsNotToBeChanged(BesideJava):
         (warning,) = caplog.records
         assert warning.levelno == logging.WARNING
         assert "create=False" in warning.getMessage()
-        assert "ADD COLUMN version" in warning.getMessage()
+        for missing in ("version", "leafward_sum"):
+            assert f"no column {missing}" in warning.getMessage()
+            assert f"ADD COLUMN {missing}" in warning.getMessage()
+
+    async def test_is_not_looked_at_again_for_each_call(
+        self, states: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await states.exists(ALICE)
+        with counted_round_trips(monkeypatch) as sent:
+            await states.get(ALICE, "a")
+            # The first save looks, because it has to warn.
+            await states.save(ALICE, "a", {"n": 1})
+            assert len(caplog.records) == 1
+            for number in range(3):
+                await states.save(ALICE, "a", {"n": number})
+                await states.get(ALICE, "a")
+        assert len([one for one in sent if "information_schema.columns" in one]) == 1
 
     async def test_lets_nothing_be_replaced_that_was_not_read(self, states: StateStore, others: StateStore) -> None:
         version = await states.save_if_version(ALICE, "a", {"n": 1}, 0)
@@ -374,9 +391,10 @@ class TestATableThatIsNotToBeChanged(BesideJava):
             await states.save_if_version(ALICE, "a", {"n": 4}, version)
         assert await self.old.get("alice:s1", "a") == ('{"n":3}',)
 
-    async def test_has_versions_from_when_java_adds_them(
-        self, states: StateStore, kind: Kind, url: str, table: str
+    async def test_has_versions_soon_after_java_adds_them(
+        self, states: StateStore, kind: Kind, url: str, table: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(server_states, "LOOK_AGAIN_AFTER", 0.0)
         await states.save(ALICE, "a", {"n": 1})
         await kind.ask(url, f"ALTER TABLE {table} ADD COLUMN version BIGINT NOT NULL DEFAULT 0")
         await self.new.save("alice:s1", "a", '{"n":"java"}')

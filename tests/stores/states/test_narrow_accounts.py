@@ -58,7 +58,7 @@ class TestAnAccountWithoutAlter(OnPrivateServers):
         assert await java.columns() == columns
         (warning,) = [one for one in caplog.records if one.name.startswith("leafward")]
         assert warning.levelno == logging.WARNING
-        missing = "leafward_sum" if maker == NEXT else "version"
-        assert f"has no column {missing}" in warning.getMessage()
+        missing = "leafward_sum" if maker == NEXT else "version and no column leafward_sum"
+        assert f"has no column {missing}, and none was added" in warning.getMessage()
         assert private.password not in warning.getMessage()
         await kind.ask(url, f"DROP TABLE {where(kind, prefix)}")
