@@ -289,6 +289,38 @@ def test_a_range_that_a_function_names_shrinks_to_an_allowed_end() -> None:
     assert safe_range(said(8), 1, 6, context(no_end_at=closed(1, 2, 3, 4, 5))) == (1, 1)
 
 
+# ── messages that are still being written ────────────────────────────────────
+
+
+def test_a_message_that_is_being_written_stays_with_what_follows_it() -> None:
+    limits = Limits(protect_head=1, tail_token_budget=210)
+
+    plan = planned(said(10), None, limits, being_written=closed(4, 6))
+
+    assert ids(plan.turns) == ["m1", "m2", "m3"]
+    assert not plan.covers_being_written
+    assert make_plan(said(10), limits, context(None, being_written=closed(1))) is None
+
+
+def test_above_the_threshold_a_message_that_is_being_written_stays_if_three_quarters_are_enough() -> None:
+    threshold = sum(map(count_tokens, said(20)))
+
+    for first, covers in ((10, False), (8, True)):
+        plan = planned(said(21), threshold, being_written=closed(first))
+        assert plan.covers_being_written is covers
+        assert (f"m{first}" in ids(plan.turns)) is covers
+        assert plan.turns[-1].id != f"m{first}"
+
+
+def test_a_range_that_a_function_names_ends_before_the_first_message_that_is_being_written() -> None:
+    written = context(being_written=closed(3, 5))
+
+    assert safe_range(said(8), 1, 6, written) == (1, 3)
+    assert safe_range(said(8), 3, 6, written) == (3, 3)
+    assert safe_range(said(8), 6, 8, written) == (6, 8)
+    assert safe_range(said(8), 1, 6, written, covers_being_written=True) == (1, 5)
+
+
 # ── laws ─────────────────────────────────────────────────────────────────────
 
 
@@ -300,26 +332,37 @@ def test_a_range_that_a_function_names_shrinks_to_an_allowed_end() -> None:
     st.integers(0, 200),
     st.integers(0, 4),
     st.sets(st.integers(0, 40)),
+    st.sets(st.integers(0, 40), max_size=2),
 )
 def test_what_a_plan_keeps_fits_or_cannot_be_summarised(
-    history: History, threshold: int, head: int, head_budget: int | None, tail: int, least: int, closed: set[int]
+    history: History,
+    threshold: int,
+    head: int,
+    head_budget: int | None,
+    tail: int,
+    least: int,
+    closed: set[int],
+    written: set[int],
 ) -> None:
     messages = history.messages
     no_end_at = frozenset(message.id for index, message in enumerate(messages) if index in closed)
-    plan = make_plan(messages, Limits(head, head_budget, tail, least), context(threshold, no_end_at=no_end_at))
+    being_written = frozenset(message.id for index, message in enumerate(messages) if index in written)
+    given = context(threshold, no_end_at=no_end_at, being_written=being_written)
+    plan = make_plan(messages, Limits(head, head_budget, tail, least), given)
     if plan is None or not plan.turns:
         return
     names = ids(messages)
     start, end = names.index(plan.turns[0].id), names.index(plan.turns[-1].id) + 1
     assert all((start <= call < end) == (start <= result < end) for call, result in history.pairs)
     assert history.pending is None or end <= history.pending
-    assert plan.turns[-1].id not in no_end_at
+    assert plan.turns[-1].id not in no_end_at | being_written
+    assert plan.covers_being_written is not being_written.isdisjoint(ids(plan.turns))
     total = sum(map(count_tokens, messages))
     kept = total - sum(map(count_tokens, messages[start:end])) - sum(one.tokens for one in plan.shortened)
     alternatives = [
         place
         for place in range(end + 1, len(messages))
-        if names[place - 1] not in no_end_at
+        if names[place - 1] not in no_end_at | being_written
         # Neighbouring summaries may share messages, and are replaced together.
         and not all(name.startswith("compaction_") for name in names[place - 1 : place + 1])
         and (history.pending is None or place <= history.pending)
@@ -327,6 +370,8 @@ def test_what_a_plan_keeps_fits_or_cannot_be_summarised(
     ]
     question = count_tokens(messages[-1]) if messages[-1].role == "user" and end == len(messages) - 1 else 0
     most = max(threshold // 2, question if question <= threshold * 3 // 4 else 0)
+    if not being_written.isdisjoint(names[end:]):
+        most = max(most, threshold * 3 // 4)
     assert total <= threshold or kept <= most or not alternatives
 
 

@@ -202,7 +202,7 @@ class CompactingMachine(SessionMachine):
         replaced = sum(count_tokens(as_message(row)) for row in stretch)
         longer = count_tokens(assistant(asked.answer["summary"])) > replaced
         before, since = self.upserted
-        streamed = stretch[-1].id in [*before[-1:], *since]
+        streamed = stretch[0].id in [*before[-1:], *since]
         assert tools or objection or changed or longer or streamed
         self.tally["results not applied: changed meanwhile"] += changed
         assert error is None or isinstance(error, (ValueError, CompactionFailed))

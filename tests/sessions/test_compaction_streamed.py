@@ -1,4 +1,4 @@
-"""What is upserted may be a reply that is being streamed: no summary ends with it before it is complete."""
+"""What is upserted may be a reply that is being streamed: no summary covers it before it is complete."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_function_that_wants_to_summarise_a_streamed_reply_is_answered_w
     await session.upsert_message(assistant("word " * 20, id="reply"))
 
     assert str(errors[0]) == (
-        "session 'default' takes 30 tokens, its threshold is 20: the range ends with a message that is still being "
+        "session 'default' takes 30 tokens, its threshold is 20: the range begins with a message that is still being "
         "written; message 'reply' is still being written and takes 30 tokens"
     )
 
@@ -100,7 +100,66 @@ async def test_a_manual_compaction_says_that_a_message_is_still_being_written(st
 
     assert await session.compact() is None
 
-    assert session.compaction_log[-1].reason == "the range ends with a message that is still being written"
+    assert session.compaction_log[-1].reason == "the range begins with a message that is still being written"
+
+
+async def test_a_function_that_summarises_beyond_a_streamed_reply_leaves_it_out(store: Store) -> None:
+    session = Session(store, on_compaction=covering("q", "u"))
+    await session.append_message(user("word " * 50, id="q"))
+    await session.upsert_message(assistant("word " * 50, id="reply"))
+    await session.append_message(user("word " * 50, id="u"))
+
+    assert await session.compact() is not None
+    await session.upsert_message(assistant("word " * 50 + "and that is 42", id="reply"))
+
+    _, reply, last = await session.get_history()
+    assert reply.text.endswith("42")
+    assert last.id == "u"
+
+
+async def test_a_function_may_say_that_it_covers_a_streamed_reply(store: Store) -> None:
+    def everything(messages: list[Message]) -> dict[str, object]:
+        ends = {"from_message_id": messages[0].id, "to_message_id": messages[-1].id}
+        return {"summary": "so far", **ends, "covers_being_written": True}
+
+    session = Session(store, on_compaction=everything)
+    await session.upsert_message(assistant("word " * 50, id="reply"))
+    await session.append_message(user("word " * 50, id="u"))
+
+    made = await session.compact()
+
+    assert made is not None
+    assert (made.from_message_id, made.to_message_id) == ("reply", "u")
+
+
+@pytest.mark.parametrize(("words", "left"), [(500, ["reply", "u"]), (1_400, [])])
+async def test_a_streamed_reply_is_summarised_only_with_a_message_that_is_too_large_to_stay(
+    store: Store, errors: list[Exception], words: int, left: list[str]
+) -> None:
+    session = compacting(store, errors, 2_000)
+    await session.append_messages([user("word " * 300, id=f"q{n}") for n in range(3)])
+    await session.upsert_message(assistant("word " * 300, id="reply"))
+
+    await session.append_message(assistant("word " * words, id="u"))
+
+    shown = [message.id for message in await session.get_history()]
+    assert [message_id for message_id in shown if message_id in ("reply", "u")] == left
+    assert await session.estimate_tokens() <= 2_000
+    assert errors == []
+
+
+async def test_a_streamed_reply_stays_below_the_messages_that_were_appended_together_after_it(
+    store: Store, errors: list[Exception]
+) -> None:
+    session = compacting(store, errors, 2_000)
+    await session.append_messages([user("word " * 300, id=f"q{n}") for n in range(3)])
+    await session.upsert_message(assistant("word " * 300, id="reply"))
+
+    await session.append_messages([user("word " * 150, id=f"u{n}") for n in range(3)])
+
+    assert [message.id for message in (await session.get_history())[-4:]] == ["reply", "u0", "u1", "u2"]
+    assert await session.estimate_tokens() <= 2_000
+    assert errors == []
 
 
 async def test_an_upsert_that_changes_nothing_is_not_streaming_in_a_custom_storage() -> None:

@@ -30,6 +30,8 @@ class CompactionResult:
     to_message_id: str
     error: Exception | None = None
     """What kept a function from summarising more than this; it is raised or reported once the summary is stored."""
+    covers_being_written: bool = False
+    """Whether it may cover messages that are still being written. The model then misses what is added to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,19 @@ class CompactionContext:
     prompt_tokens: int = 0
     """What the system prompt takes of them."""
     no_end_at: frozenset[str] = frozenset()
-    """Messages that a summary cannot end at.
-
-    An earlier one covers them and ends on another branch, or they may still be written: the remainder would be missed.
-    """
+    """Messages that a summary cannot end at: an earlier one covers them and ends on another branch."""
     shorten: Shorten | None = None
     """Shows notices in place of tool results; `None` where the storage cannot."""
     estimates: bool = False
     """Whether `estimate_tokens` counts a text as `count` would: the session has no token counter."""
     pair: Callable[[Sequence[Message]], Pairs] = pair
     """Finds which result answers which call; the pairs of the session's history are found once."""
+    being_written: frozenset[str] = frozenset()
+    """Messages that may still be written. A summary covers none of them unless its result says that it may."""
+
+    def can_end_with(self, message: Message) -> bool:
+        """Tell whether a summary may end with a message."""
+        return message.id not in self.no_end_at and message.id not in self.being_written
 
 
 def check_summary(summary: object) -> str:
@@ -89,19 +94,20 @@ def read_result(given: object) -> CompactionResult | None:
     """
     if given is None or isinstance(given, CompactionResult):
         return given
-    names = ("summary", "from_message_id", "to_message_id", "error")
+    names = ("summary", "from_message_id", "to_message_id", "error", "covers_being_written")
     if isinstance(given, Mapping):
         fields = cast(Mapping[str, object], given)
         found = [fields.get(name) for name in names]
     else:
         found = [getattr(given, name, None) for name in names]
-    summary, from_id, to_id, error = found
+    summary, from_id, to_id, error, covers_being_written = found
     if not isinstance(summary, str) or not isinstance(from_id, str) or not isinstance(to_id, str):
         raise ConfigurationError(
             "a compaction function returns None, or summary, from_message_id and to_message_id, all texts; "
             f"this one returned {type(cast(object, given)).__name__}"
         )
-    return CompactionResult(summary, from_id, to_id, error if isinstance(error, Exception) else None)
+    cause = error if isinstance(error, Exception) else None
+    return CompactionResult(summary, from_id, to_id, cause, covers_being_written is True)
 
 
 def covered_range(messages: Sequence[Message], result: CompactionResult, context: CompactionContext) -> tuple[int, int]:
@@ -117,22 +123,37 @@ def covered_range(messages: Sequence[Message], result: CompactionResult, context
     start, end = places[result.from_message_id], places[result.to_message_id] + 1
     if start >= end:
         raise ValueError(f"{result.from_message_id!r} does not come before {result.to_message_id!r}")
-    return safe_range(messages, start, end, context)
+    return safe_range(messages, start, end, context, covers_being_written=result.covers_being_written)
 
 
-def safe_range(messages: Sequence[Message], start: int, end: int, context: CompactionContext) -> tuple[int, int]:
+def safe_range(
+    messages: Sequence[Message],
+    start: int,
+    end: int,
+    context: CompactionContext,
+    *,
+    covers_being_written: bool = False,
+) -> tuple[int, int]:
     """Return the largest part of `[start, end)` that a summary may cover.
 
-    That parts no tool call from its result, holds no pending call and does not cross an earlier summary. It never
+    That parts no tool call from its result, holds no pending call, does not cross an earlier summary, and ends before
+    the first message that is still being written; with `covers_being_written`, it only does not end with one. It never
     grows, because a summary of the given range says nothing of what is outside. When nothing is left, both ends are
     the same.
     """
     cuts = Cuts.between(context.pair(messages))
     low = cuts.at_or_after(start)
+    if not covers_being_written:
+        end = first_being_written(messages, low, end, context)
     high = cuts.at_or_before(min(end, cuts.pending))
-    while high > low and messages[high - 1].id in context.no_end_at:
+    while high > low and not context.can_end_with(messages[high - 1]):
         high = cuts.at_or_before(high - 1)
     return low, max(low, high)
+
+
+def first_being_written(messages: Sequence[Message], start: int, end: int, context: CompactionContext) -> int:
+    """Return the place of the first message in `[start, end)` that is still being written; `end` if there is none."""
+    return next((place for place in range(start, end) if messages[place].id in context.being_written), end)
 
 
 def explain_weight(

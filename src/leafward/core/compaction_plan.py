@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 
 from leafward.core.calls import Pairs, is_question
-from leafward.core.compaction import CompactionContext
+from leafward.core.compaction import CompactionContext, first_being_written
 from leafward.core.cuts import Cuts
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
@@ -79,6 +79,8 @@ class Plan:
     """Counts the prompts; without one they are estimated."""
     session_id: str | None = None
     """Whose history it is, for errors."""
+    covers_being_written: bool = False
+    """Whether a message that is still being written is among the turns."""
 
     def prompts(self) -> SummaryPrompts:
         """Return what a model is asked."""
@@ -119,6 +121,9 @@ def make_plan(
     of that. A history above its threshold keeps no more than this, the last message before any of the head: the newest
     tool results are shortened to fit, which may be enough, and any other message that is too large is summarised, the
     last one too. A last message by the user may take three quarters of what the prompt leaves.
+
+    A message that is still being written stays, with all that follows it. In a history above its threshold it is
+    summarised, together with messages after it, if head and tail would otherwise take more than these three quarters.
 
     `token_counter` counts for the budgets in place of the session's counter; the threshold is always in the session's
     tokens.
@@ -182,7 +187,16 @@ class _Planner:
         session_id = self._context.session_id or None
         estimates = self._context.estimates and self._count is self._context.count
         counter = None if estimates else self._count
-        return Plan(self._messages[self._start : end], shortened, wanted, budget, self._pairs, counter, session_id)
+        return Plan(
+            self._messages[self._start : end],
+            shortened,
+            wanted,
+            budget,
+            self._pairs,
+            counter,
+            session_id,
+            covers_being_written=self._being_written() < end,
+        )
 
     def _weigh(self) -> None:
         self._weights = [self._context.count(message) for message in self._messages]
@@ -247,13 +261,21 @@ class _Planner:
         nearest = cuts.at_or_before(max(0, wanted))
         if nearest <= start and self._fits(nearest):
             return start
+        last, unfinished = self._last_end(), cuts.at_or_before(self._being_written())
+        end = self._find_end(min(nearest, unfinished), min(last, unfinished))
+        if not self._is_over() or (end > start and self._kept(end) <= max(self._kept_at_most, self._left * 3 // 4)):
+            return end
+        return self._find_end(nearest, last)
+
+    def _find_end(self, nearest: int, last: int) -> int:
+        """Return the allowed end at `nearest` or before it if its tail fits, else a later one, up to `last`."""
+        cuts, start = self._cuts, self._start
         end = nearest
         while end > start and not self._allowed(end):
             end = cuts.at_or_before(end - 1)
         if end > start and self._fits(end):
             return end
-        found, last = end, self._last_end()
-        later = max(nearest, start)
+        found, later = end, max(nearest, start)
         # The first one behind that leaves a tail which fits; if none does, the one that leaves least.
         while later < last and not (found > start and self._fits(found)):
             later = cuts.at_or_after(later + 1)
@@ -262,7 +284,11 @@ class _Planner:
         return found
 
     def _allowed(self, end: int) -> bool:
-        return self._messages[end - 1].id not in self._context.no_end_at
+        return self._context.can_end_with(self._messages[end - 1])
+
+    def _being_written(self) -> int:
+        """Return the place of the first message behind the head that is still being written."""
+        return first_being_written(self._messages, self._start, len(self._messages), self._context)
 
     def _fits(self, end: int) -> bool:
         return not self._is_over() or self._kept(end) <= self._kept_at_most

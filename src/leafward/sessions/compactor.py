@@ -62,7 +62,7 @@ class _Attempt:
 
     view: View
     streamed: frozenset[str] = frozenset()
-    """Messages that may still be written, so that no summary may end with one."""
+    """Messages that may still be written."""
     growing: str | None = None
     """The one of them that alone keeps the session above its threshold."""
     made: Compaction | None = None
@@ -141,7 +141,7 @@ class Compactor:
     async def after_write(self, weight: Weight | None, *, streamed: str | None = None, is_new: bool = True) -> None:
         """Compact if the session now exceeds its threshold; what goes wrong is reported, never raised.
 
-        No summary ends with the message `streamed`, which was upserted: it would miss the remainder of it.
+        More may come of the message `streamed`, which was upserted: a summary of it would miss the remainder.
         """
         self._state.note_streamed(streamed, is_new=is_new)
         for error in self._count.take_failures():
@@ -292,8 +292,8 @@ class Compactor:
         start, end = covered_range(view.messages, result, context)
         if start == end:
             attempt.reason = (
-                "the range ends with a message that is still being written"
-                if result.to_message_id in attempt.streamed
+                "the range begins with a message that is still being written"
+                if any(message.id in attempt.streamed for message in view.messages[start : start + 1])
                 else "the range holds calls that wait for their results, or would part a call from its result or cross "
                 "an earlier summary"
             )
@@ -340,11 +340,12 @@ class Compactor:
             self._scope.session_id,
             self._setup.compact_after,
             prompt_tokens,
-            view.no_end_at | attempt.streamed,
+            view.no_end_at,
             # A custom storage keeps no notices.
             None if self._store is None else shorten,
             estimates=self._setup.token_counter is None,
             pair=KnownPairs(view.messages),
+            being_written=attempt.streamed,
         )
 
     async def _ask(self, context: CompactionContext, view: View) -> CompactionResult | None:

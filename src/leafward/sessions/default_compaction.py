@@ -69,15 +69,16 @@ class DefaultCompaction:
         history = [as_message(message) for message in messages]
         known = context or CompactionContext(count_tokens, "", estimates=True)
         # Counting and writing down a long history takes a while, which others need not wait for.
-        plan, prompts, first = await asyncio.to_thread(self._prepare, history, known)
+        plan, prompts, prompt = await asyncio.to_thread(self._prepare, history, known)
         if plan is None:
             return None
         if plan.shortened and known.shorten is not None:
             await known.shorten(plan.shortened)
         if prompts is None:
             return None
-        summary, covered, error = await self._ask(prompts, first)
-        return CompactionResult(summary, plan.turns[0].id, plan.turns[covered - 1].id, error)
+        summary, covered, error = await self._ask(prompts, prompt)
+        first, last = plan.turns[0].id, plan.turns[covered - 1].id
+        return CompactionResult(summary, first, last, error, plan.covers_being_written)
 
     def _prepare(
         self, history: Sequence[Message], context: CompactionContext

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leafward import LeaseLost, SessionKey, StaleState, StateDecodeError
+from leafward.stores.servers import states as server_states
 from leafward.stores.servers.mysql import MysqlServer
 from leafward.stores.servers.postgres import PostgresServer
 from leafward.stores.servers.server import Server
@@ -96,6 +97,34 @@ class TestOurTable(BesideJava):
         for store in (states, others):
             assert await store.get_versioned(ALICE, "v") == ({"n": "java"}, version + 1)
         assert await others.save_if_version(ALICE, "v", {"n": 2}, version + 1) == version + 2
+
+    async def test_does_not_replace_a_value_that_java_created_since_the_read(
+        self, states: StateStore, others: StateStore
+    ) -> None:
+        await states.save("other", "v", {})
+        for java, slot in ((self.old, "old"), (self.new, "new")):
+            key = SessionKey(slot, "alice")
+            assert await states.get_versioned(key, "v") == (None, 0)
+            await java.save(f"alice:{slot}", "v", '{"n":"java"}')
+            for store in (states, others):
+                with pytest.raises(StaleState):
+                    await store.save_if_version(key, "v", {"n": "py"}, 0)
+                assert await store.get_versioned(key, "v") == ({"n": "java"}, 1)
+            assert await others.save_if_version(key, "v", {"n": "py"}, 1) == 2
+
+    async def test_counts_each_save_by_java_2_0_3_of_a_value_that_an_earlier_java_created(
+        self, states: StateStore
+    ) -> None:
+        await states.save("other", "v", {})
+        await self.old.save("alice:s1", "v", '{"n":0}')
+        assert await states.get_versioned(ALICE, "v") == ({"n": 0}, 1)
+        for number in (1, 2):
+            await self.new.save("alice:s1", "v", f'{{"n":{number}}}')
+            with pytest.raises(StaleState):
+                await states.save_if_version(ALICE, "v", {"n": "py"}, number)
+            assert await states.get_versioned(ALICE, "v") == ({"n": number}, number + 1)
+        assert await states.save_if_version(ALICE, "v", {"n": "py"}, 3) == 4
+        assert await self.new.get("alice:s1", "v") == ('{"n":"py"}', 4)
 
     async def test_is_saved_to_at_the_version_that_was_read_without_reading_again(
         self, states: StateStore, others: StateStore
@@ -228,24 +257,24 @@ class TestATableOfJava202(TestOurTable):
         self, states: StateStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         await self.old.save("alice:s1", "v", '{"n":1}')
-        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 0)
+        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 1)
         await states.delete("other")
         assert await self.old.columns() == COLUMNS
-        assert await states.save_if_version(ALICE, "v", {"n": 2}, 0) == 1
+        assert await states.save_if_version(ALICE, "v", {"n": 2}, 1) == 2
         assert await self.old.columns() == COLUMNS | {"version", "leafward_sum"}
         assert not caplog.records
 
-    async def test_has_values_that_count_from_0(self, states: StateStore, others: StateStore) -> None:
+    async def test_has_values_that_count_from_1(self, states: StateStore, others: StateStore) -> None:
         await self.old.save("alice:s1", "v", '{"n":1}')
-        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 0)
+        assert await states.get_versioned(ALICE, "v") == ({"n": 1}, 1)
         await self.old.save("alice:s1", "v", '{"n":2}')
         with pytest.raises(StaleState):
-            await states.save_if_version(ALICE, "v", {"n": 3}, 0)
-        assert await states.get_versioned(ALICE, "v") == ({"n": 2}, 1)
-        assert await others.get_versioned(ALICE, "v") == ({"n": 2}, 0)
-        assert await states.save_if_version(ALICE, "v", {"n": 3}, 1) == 2
+            await states.save_if_version(ALICE, "v", {"n": 3}, 1)
+        assert await states.get_versioned(ALICE, "v") == ({"n": 2}, 2)
+        assert await others.get_versioned(ALICE, "v") == ({"n": 2}, 1)
+        assert await states.save_if_version(ALICE, "v", {"n": 3}, 2) == 3
         with pytest.raises(StaleState):
-            await others.save_if_version(ALICE, "v", {"n": 4}, 0)
+            await others.save_if_version(ALICE, "v", {"n": 4}, 1)
 
 
 class TestATableOfJava203(TestOurTable):
@@ -325,7 +354,23 @@ class TestATableThatIsNotToBeChanged(BesideJava):
         (warning,) = caplog.records
         assert warning.levelno == logging.WARNING
         assert "create=False" in warning.getMessage()
-        assert "ADD COLUMN version" in warning.getMessage()
+        for missing in ("version", "leafward_sum"):
+            assert f"no column {missing}" in warning.getMessage()
+            assert f"ADD COLUMN {missing}" in warning.getMessage()
+
+    async def test_is_not_looked_at_again_for_each_call(
+        self, states: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await states.exists(ALICE)
+        with counted_round_trips(monkeypatch) as sent:
+            await states.get(ALICE, "a")
+            # The first save looks, because it has to warn.
+            await states.save(ALICE, "a", {"n": 1})
+            assert len(caplog.records) == 1
+            for number in range(3):
+                await states.save(ALICE, "a", {"n": number})
+                await states.get(ALICE, "a")
+        assert len([one for one in sent if "information_schema.columns" in one]) == 1
 
     async def test_lets_nothing_be_replaced_that_was_not_read(self, states: StateStore, others: StateStore) -> None:
         version = await states.save_if_version(ALICE, "a", {"n": 1}, 0)
@@ -346,9 +391,10 @@ class TestATableThatIsNotToBeChanged(BesideJava):
             await states.save_if_version(ALICE, "a", {"n": 4}, version)
         assert await self.old.get("alice:s1", "a") == ('{"n":3}',)
 
-    async def test_has_versions_from_when_java_adds_them(
-        self, states: StateStore, kind: Kind, url: str, table: str
+    async def test_has_versions_soon_after_java_adds_them(
+        self, states: StateStore, kind: Kind, url: str, table: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(server_states, "LOOK_AGAIN_AFTER", 0.0)
         await states.save(ALICE, "a", {"n": 1})
         await kind.ask(url, f"ALTER TABLE {table} ADD COLUMN version BIGINT NOT NULL DEFAULT 0")
         await self.new.save("alice:s1", "a", '{"n":"java"}')

@@ -48,7 +48,7 @@ class TestATableThatJavaMade:
         into = f"INSERT INTO {table} (session_id, state_key, state_data) VALUES"
         await self.ask(url, f"""{into} ('alice:s0', 'a', '{{"n":1}}')""")
         async with MysqlAgentStateStore(url, table) as states:
-            assert await states.get_versioned(SessionKey("s0", "alice"), "a") == ({"n": 1}, 0)
+            assert await states.get_versioned(SessionKey("s0", "alice"), "a") == ({"n": 1}, 1)
             assert await states.get_list(SessionKey("s0", "alice"), "a") == [{"n": 1}]
             await states.delete(SessionKey("s0", "alice"))
             assert ("version",) not in await self.ask(

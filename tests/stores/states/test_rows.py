@@ -26,6 +26,7 @@ from leafward.stores.states import row_names
 from leafward.stores.states.store import StateStore
 from tests.stores.both_servers import KINDS, BehindAProxy, Kind, OnBothServers
 from tests.stores.proxy import Fault, Proxy
+from tests.stores.states.java_rows import NEXT, RELEASED, Java
 
 ALICE = SessionKey("s1", "alice")
 MSG = (
@@ -125,15 +126,16 @@ class TestRows(InATable):
             ("alice:s1", "l:_hash", 0, "py:content", 0),
         ]
 
-    async def test_of_a_value_without_a_version_are_at_version_0(
+    async def test_of_a_value_without_a_version_are_at_version_1(
         self, states: StateStore, kind: Kind, url: str, prefix: str
     ) -> None:
         await states.exists("s1")
         await self.put(kind, url, prefix, ("alice:s1", "a", 0, '{"n":1}'))
-        assert await states.get_versioned(ALICE, "a") == ({"n": 1}, 0)
-        assert await states.save_if_version(ALICE, "a", {"n": 2}, 0) == 1
-        with pytest.raises(StaleState):
-            await states.save_if_version(ALICE, "a", {"n": 3}, 0)
+        assert await states.get_versioned(ALICE, "a") == ({"n": 1}, 1)
+        assert await states.save_if_version(ALICE, "a", {"n": 2}, 1) == 2
+        for expected in (0, 1):
+            with pytest.raises(StaleState):
+                await states.save_if_version(ALICE, "a", {"n": 3}, expected)
 
     async def test_that_java_saved_meanwhile_are_not_overwritten(
         self, states: StateStore, kind: Kind, url: str, prefix: str
@@ -420,6 +422,16 @@ class TestTheTable(InATable):
             assert await states.get_versioned("s", "a") == ({"n": 2, "a": 2}, 2)
             with pytest.raises(StaleState):
                 await states.save_if_version("s", "a", {"n": 3}, 1)
+            java = Java(kind, postgres_url, table, NEXT)
+            await Java(kind, postgres_url, table, RELEASED).save("__anon__:s", "b", '{"n":"java", "a":2}')
+            assert await states.get_versioned("s", "b") == ({"n": "java", "a": 2}, 1)
+            await java.save("__anon__:s", "b", '{"n":"java", "a":3}')
+            for expected in (0, 1):
+                with pytest.raises(StaleState):
+                    await states.save_if_version("s", "b", {"n": 4, "a": 2}, expected)
+            assert await states.get_versioned("s", "b") == ({"n": "java", "a": 3}, 2)
+            assert await states.save_if_version("s", "b", {"n": 4, "a": 2}, 2) == 3
+            assert await states.save_if_version("s", "b", {"n": 5, "a": 2}, 3) == 4
         await kind.ask(postgres_url, f"DROP TABLE {table}")
 
     async def test_an_unknown_layout_is_refused(self, kind: Kind, url: str, prefix: str) -> None:

@@ -37,8 +37,15 @@ class TestAVersion:
 
     def test_without_a_note_is_the_stored_one_until_the_text_changes(self) -> None:
         seen = SeenValues()
-        assert seen.version(NAME, Row("{}", 0, None)) == 0
-        assert seen.version(NAME, Row('{"n":1}', 0, None)) == 1
+        assert seen.version(NAME, Row("{}", 5, None)) == 5
+        assert seen.version(NAME, Row('{"n":1}', 5, None)) == 6
+
+    @pytest.mark.parametrize("counts", [True, False])
+    def test_that_is_stored_as_0_is_1_and_goes_up_with_each_save_by_any_java(self, counts: bool) -> None:
+        seen, row = SeenValues(), Row("{}", 0, None)
+        for number in range(1, 4):
+            assert seen.version(NAME, row) == number
+            row = replaced_by_java(row, f'{{"n":{number}}}', counts=counts)
 
     def test_that_is_noted_needs_no_memory(self) -> None:
         seen = SeenValues()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import Any, NamedTuple
 
 from leafward.core.errors import ConfigurationError
@@ -29,6 +30,9 @@ NEEDED = frozenset({"session_id", "state_key", "item_index", "state_data"})
 OLD = frozenset({"session_id", "state_data"})
 TEXTS = frozenset({"text", "mediumtext", "longtext", "varchar", "character varying"})
 """Types of columns that return a text as it was saved; JSON columns do not."""
+
+LOOK_AGAIN_AFTER = 5.0
+"""Seconds after which a table without versions is looked at again, where this process cannot add them."""
 
 LACKING = {
     "version": "Versions of states are counted by each process for itself",
@@ -83,21 +87,37 @@ class ServerStates(SqlStates):
         self._is_complete = False
         """Whether it has all columns that it will get; then it is not looked at again for a save either."""
         self._has_warned = False
+        self._next_look = 0.0
         self._looking = asyncio.Lock()
 
     async def _ready(self, *, saving: bool = False) -> StateRows:
-        if self._is_complete or (self._has_versions and not saving):
+        if self._is_usable(saving):
             return self._rows
         async with self._looking:
-            # Until there are versions, each time: another process may add them, and then counts on them.
+            if self._is_usable(saving):
+                return self._rows
+            # Until there are versions, again and again: another process may add them, and then counts on them.
             table = await self._runner.use(self._prepare)
             if saving and table.missing:
                 table = await self._completed(table)
-            seen = self._seen if table.keeps_texts else None
-            self._rows = StateRows(self._layout, folds=table.folds, columns=table.counted, seen=seen)
+            self._rows = StateRows(
+                self._layout,
+                folds=table.folds,
+                columns=table.counted,
+                seen=self._seen,
+                keeps_texts=table.keeps_texts,
+            )
             self._has_versions = table.counted >= Counted.VERSIONS
             self._is_complete = self._has_versions and (saving or not table.missing)
+            if self._has_warned or not self._create:
+                self._next_look = monotonic() + LOOK_AGAIN_AFTER
             return self._rows
+
+    def _is_usable(self, saving: bool) -> bool:
+        """Tell whether the table need not be looked at now; the first save looks, because it may have to warn."""
+        if saving and not self._has_warned:
+            return self._is_complete
+        return self._is_complete or self._has_versions or monotonic() < self._next_look
 
     async def _completed(self, table: _Table) -> _Table:
         if not self._create:
@@ -173,19 +193,19 @@ class ServerStates(SqlStates):
         return table
 
     def _warn(self, table: _Table, reason: str) -> None:
-        """Say once what does not hold in a table that lacks a column."""
+        """Say once what does not hold in a table that lacks columns."""
         if self._has_warned:
             return
         self._has_warned = True
-        name = table.missing[0]
+        missing, dialect = table.missing, self._server.dialect
         _log.warning(
-            "the table %s on %s has no column %s, and it was not added: %s. %s. To add it: %s",
-            self._server.dialect.states.table,
+            "the table %s on %s has no column %s, and none was added: %s. %s. To add what is missing: %s",
+            dialect.states.table,
             self._server.where,
-            name,
+            " and no column ".join(missing),
             reason,
-            LACKING[name],
-            self._server.dialect.named(tables.ADD_STATE_COLUMNS[name]),
+            ". ".join(LACKING[name] for name in missing),
+            "; ".join(dialect.named(tables.ADD_STATE_COLUMNS[name]) for name in missing),
         )
 
     def _refused(self, table: str, old: bool) -> ConfigurationError:

@@ -157,7 +157,7 @@ class Postgres(Dialect):
                 "hold": " FOR UPDATE",
                 "share": self.share,
                 "next_version": "GREATEST(version, ?) + 1",
-                "checksum": "encode(sha256(convert_to(state_data, 'UTF8')), 'hex')",
+                "checksum": "encode(sha256(convert_to(CAST(state_data AS TEXT), 'UTF8')), 'hex')",
                 "name_lock": "pg_advisory_xact_lock(hashtextextended(?, 0))",
                 "bytewise": ' COLLATE "C"',
                 "schema": "current_schema()" if states.schema is None else f"'{states.schema}'",

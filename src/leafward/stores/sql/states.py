@@ -16,7 +16,7 @@ from leafward.stores.sql.operations import Many, Operation, Statement
 from leafward.stores.sql.state_statements import Counted
 from leafward.stores.states import row_names as names
 from leafward.stores.states.row_names import HASH, IDS
-from leafward.stores.states.seen_values import Row, Seen, SeenValues, checksum_of, note_of
+from leafward.stores.states.seen_values import Row, Seen, SeenValues, checksum_of, note_of, stored_version
 from leafward.stores.states.table import (
     EMPTY,
     FILLED,
@@ -50,7 +50,7 @@ class StateRows:
 
     One that Java made may fold case and accents (`folds`): there, rows are taken for a slot's only if their names are
     the same to the letter, and what comes second to a name that the table takes for the same gets a name of our own.
-    `seen` is for a table that Java may write to.
+    `seen` is for a table that Java may write to; `keeps_texts` says whether it returns a text as it was saved.
     """
 
     def __init__(
@@ -60,11 +60,13 @@ class StateRows:
         folds: bool = False,
         columns: Counted = Counted.VERSIONS,
         seen: SeenValues | None = None,
+        keeps_texts: bool = True,
     ) -> None:
         self._layout: Layout = layout
         self._folds = folds
         self._columns = columns
         self._seen = seen
+        self._keeps_texts = keeps_texts
 
     # Names.
 
@@ -118,7 +120,7 @@ class StateRows:
         return Stored(row.text, self._version(slot, name, row) if held.place in self._homes(slot) else 0)
 
     def _version(self, slot: Slot, name: str, row: Row) -> int:
-        return row.version if self._seen is None else self._seen.version((slot, name), row)
+        return stored_version(row) if self._seen is None else self._seen.version((slot, name), row)
 
     def get_list(self, slot: Slot, name: str) -> Operation[Sequence[str | bytes]]:
         held = yield from self._find(self._places(slot), name, sql.ORDERED)
@@ -195,7 +197,8 @@ class StateRows:
         row = None if held is None or held.is_list else held.rows[0]
         # Without a column for it, a version is that of a text which this process has met.
         is_counted = row is None or self._columns >= Counted.VERSIONS
-        is_known = is_counted or (self._seen is not None and self._seen.get((slot, name)) is not None)
+        has_met = self._keeps_texts and self._seen is not None and self._seen.get((slot, name)) is not None
+        is_known = is_counted or has_met
         version = 0 if row is None else self._version(slot, name, row)
         if expected is not None and (version != expected or not is_known or (held is not None and held.is_list)):
             if not again:
@@ -256,8 +259,8 @@ class StateRows:
         """Take note that `put` or `replace` is done, and gave this version."""
         if self._seen is not None:
             stored = version if self._columns >= Counted.VERSIONS else 0
-            is_noted = self._columns >= Counted.CHECKSUMS
-            self._seen.saved((slot, name), None if is_noted else Seen(stored, checksum_of(text), version))
+            needs_memory = self._keeps_texts and self._columns < Counted.CHECKSUMS
+            self._seen.saved((slot, name), Seen(stored, checksum_of(text), version) if needs_memory else None)
 
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool, again: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)

@@ -41,6 +41,14 @@ def checksum_of(text: str | bytes) -> str:
     return sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
+def stored_version(row: Row) -> int:
+    """Return the version beside a value: at least 1, because 0 means that there is no value.
+
+    A 0 is beside a value that only Java up to 2.0.2 has saved.
+    """
+    return max(row.version, 1)
+
+
 def note_of(version: int, text: str | bytes) -> str:
     """Return what is noted beside a value when it is saved."""
     return f"{version} {checksum_of(text)}"
@@ -67,7 +75,7 @@ class SeenValues:
         noted_version, _, noted_checksum = (row.note or "").partition(" ")
         is_noted = noted_version == str(row.version)
         is_ours = is_noted and noted_checksum == checksum
-        version = row.version + (is_noted and not is_ours)
+        version = stored_version(row) + (is_noted and not is_ours)
         last = self._seen.pop(name, None)
         if last is not None:
             is_same = (last.stored, last.checksum) == (row.version, checksum)
