@@ -13,21 +13,26 @@ _EXACTLY = "local function exactly(number) return string.format('%.0f', number) 
 
 # Versions. `:ver` counts the saves of leafward and of Java that knows versions, `:sum` holds a version, what `:ver` was
 # then, and the checksum of the value. Each save that `:ver` counted since is one version more; so is a value with
-# another checksum beside the same `:ver`, which Java of before there were versions saved.
+# another checksum beside the same `:ver`, which Java of before there were versions saved. A value is at least version
+# 1: at 0 there is none.
 _VERSIONS = (
     _EXACTLY
     + """
 local function counted(key, text)
-    local ver, sum = tonumber(redis.call('GET', key .. ':ver') or '') or 0, redis.sha1hex(text)
+-- A longer number is not exact in Lua, and nobody saves so often.
+local function count(text) return #text <= 15 and tonumber(string.match(text, '^%d+$')) end
+    local ver, sum = count(redis.call('GET', key .. ':ver') or '') or 0, redis.sha1hex(text)
     local noted = redis.call('GET', key .. ':sum')
     local version, at, of = string.match(noted or '', '^(%d+) (%d+) (%x+)$')
-    version, at = tonumber(version), tonumber(at)
+    version, at = count(version or ''), count(at or '')
     local found = ver
-    -- Where `:ver` went back, Java deleted the value and left the checksum.
-    if version and at <= ver then
-        found = version + ver - at + ((at == ver and of ~= sum) and 1 or 0)
+    if version and at then
+        -- Where `:ver` went back, Java deleted the value, left the checksum, and saved another value.
+        local saves = at > ver and 1 or ver - at
+        found = version + saves + ((at == ver and of ~= sum) and 1 or 0)
     end
     local note = exactly(found) .. ' ' .. exactly(ver) .. ' ' .. sum
+    found = math.max(found, 1)
     return found, note ~= noted and note
 end
 """
