@@ -1,8 +1,7 @@
-"""Ids with separators are on Redis where Java has them; what leafward kept elsewhere before is found, and moved."""
+"""Ids with separators are on Redis where Java has them."""
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from leafward import SessionKey, StaleState, StoreError
+from leafward import SessionKey, StoreError
 from leafward.stores import RedisAgentStateStore, RedisSession
 from leafward.testing.ids import HOSTILE_IDS
 from tests.stores.redis_store import keys, looking_at
@@ -52,12 +51,6 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 async def states(redis_url: str, prefix: str) -> AsyncGenerator[RedisAgentStateStore]:
     async with RedisAgentStateStore(redis_url, prefix) as states:
         yield states
-
-
-@pytest.fixture
-async def session(redis_url: str, prefix: str) -> AsyncGenerator[RedisSession]:
-    async with RedisSession(redis_url, prefix) as session:
-        yield session
 
 
 class TestWhatJavaHas:
