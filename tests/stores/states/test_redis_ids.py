@@ -225,6 +225,57 @@ class TestAKeyThatCouldBeTwoSessions:
         assert await states.get("a:b", "c") == {"of": "a:b"}
 
 
+class TestAStateOfJavaWhereAVersionWouldBe:
+    """Java keeps the state `sum` of session `a:b` where the checksum of the state `b` of session `a` would be."""
+
+    @pytest.fixture(params=[("a:b", "sum"), ("a:b", "ver"), ("a", "b:sum"), ("a", "b:ver")], ids=":".join)
+    def java(self, client: redis.Redis, prefix: str, request: pytest.FixtureRequest) -> Java:
+        id, name = request.param
+        Java(client, f"{prefix}__anon__/{id}").save(name, b'{"of":"java"}', versions=False)
+        java = Java(client, f"{prefix}__anon__/a")
+        java.save("b", b'{"n":1}', versions=False)
+        return java
+
+    async def test_is_not_written_over(self, states: RedisAgentStateStore, java: Java) -> None:
+        before = java.all()
+        assert await states.get("a", "b") == {"n": 1}
+        assert (await states.get_versioned("a", "b"))[0] == {"n": 1}
+        with pytest.raises(StoreError, match="another session"):
+            await states.save("a", "b", {"n": 2})
+        found = java.all()
+        assert {name: found[name] for name in before} == before
+
+    async def test_is_not_removed_with_the_other(self, states: RedisAgentStateStore, java: Java) -> None:
+        before = java.all()
+        await states.save_list("a", "b", [{"n": 1}])
+        await states.delete("a", "b")
+        found = java.all()
+        for name in before.keys() & {"b:sum", "b:ver", "b:_keys"}:
+            assert found[name] == before[name]
+
+    async def test_does_not_keep_a_session_from_being_deleted(
+        self, states: RedisAgentStateStore, java: Java, redis_url: str, prefix: str
+    ) -> None:
+        await states.get_versioned("a", "b")
+        for id in ("a", "a:b"):
+            await states.delete(id)
+        assert keys(redis_url, prefix) == []
+
+
+async def test_a_slot_that_would_get_a_version_at_a_state_of_java_is_not_moved_over_it(
+    states: RedisAgentStateStore, client: redis.Redis, prefix: str
+) -> None:
+    java = Java(client, f"{prefix}__anon__/a:b:c")
+    java.save("ver", b'{"of":"java"}', versions=False)
+    old = OldLeafward(client, f"{prefix}__anon__/a%3Ab")
+    old.save("c", b'{"n":1}')
+    old.save_list("memory_messages", [b"{}"])
+    with pytest.raises(StoreError, match="another session"):
+        await states.save("a:b", "c", {"n": 2})
+    assert java.all() == {"ver": b'{"of":"java"}', "_keys": {b"ver"}}
+    assert old.all()["c"] == b'{"n":1}'
+
+
 @pytest.mark.parametrize("kind", [RedisAgentStateStore, RedisSession])
 async def test_whatever_ids_and_names_are_no_two_states_meet(redis_url: str, prefix: str, kind: Kind) -> None:
     chance = random.Random(11)

@@ -162,7 +162,9 @@ for _, place in ipairs(places) do
             local version, note = counted(key, text)
             -- Without a note, the next save by Java of before there were versions would be this version too. One who
             -- may not write, or for whom there is no memory, goes without.
-            if note and not place.old then redis.pcall('SET', key .. ':sum', note) end
+            if note and not place.old and is_beside(place.set, name .. ':sum', fixed) then
+                redis.pcall('SET', key .. ':sum', note)
+            end
             return {text, exactly(version)}
         end
         if has_list(place, name) then return 1 end
@@ -254,6 +256,9 @@ PUT = _writing(
     _KEEP
     + """
 local text, sum, expected = ARGV[args + 5], ARGV[args + 6], ARGV[args + 7]
+for _, ending in ipairs({':ver', ':sum'}) do
+    if not is_beside(set, name .. ending, fixed) then return -3 end
+end
 if not is_ours(set, name) then return -3 end
 -- Java of before there were versions leaves them behind when it deletes what they counted.
 local held = redis.call('GET', key)
@@ -261,12 +266,11 @@ local version = held and counted(key, held) or 0
 if expected ~= '' and exactly(version) ~= expected then return -2 end
 -- Nor is there nothing where there is a list; Java may have both.
 if expected ~= '' and not held and has_list(places[1], name) then return -2 end
-local replaces = is_ours(set, name .. ':list')
 local new = done(exactly(version + 1))
 redis.call('SET', key, text)
 redis.call('SET', key .. ':ver', new)
 redis.call('SET', key .. ':sum', new .. ' ' .. new .. ' ' .. sum)
-if replaces then redis.call('UNLINK', list, list .. ':_hash') end
+remove(set, name .. ':list')
 keep(name, name .. ':list')
 return new
 """
@@ -278,11 +282,10 @@ PUT_LIST = _writing(
     _KEEP
     + """
 local mark, stay, sum, salt = ARGV[args + 5], ARGV[args + 6], ARGV[args + 7], ARGV[args + 8]
-if not is_ours(set, name .. ':list') then return -3 end
+if not is_ours(set, name .. ':list') or not is_beside(set, name .. ':list:_hash', fixed) then return -3 end
 local items = redis.call('LRANGE', list, 0, stay == '' and 0 or -1)
-local replaces = is_ours(set, name)
 if stay == 'new' then
-    if has_list(places[1], name) or (replaces and redis.call('EXISTS', key) == 1) then return -2 end
+    if has_list(places[1], name) or (redis.call('EXISTS', key) == 1 and is_ours(set, name)) then return -2 end
 elseif stay ~= '' then
     if #items ~= tonumber(stay) or redis.sha1hex(salt .. table.concat(items, '\\n')) ~= sum then return -2 end
 end
@@ -293,7 +296,7 @@ for first = args + 9, #ARGV, 1000 do
     redis.call('RPUSH', list, unpack(ARGV, first, math.min(first + 999, #ARGV)))
 end
 redis.call('SET', list .. ':_hash', mark)
-if replaces then redis.call('UNLINK', key, key .. ':ver', key .. ':sum') end
+remove(set, name)
 keep(name .. ':list', name)
 return kept
 """
@@ -322,10 +325,10 @@ return removed > 0 and done('1') or 0
 
 # KEYS: the set of a slot, and the set that names what is to be moved there, which may be the same. ARGV: whether this
 # is a repetition, `fixed`; what the second set names, each with its name in the first. What was moved already stays.
+# What may be Java's is copied; there are only strings then.
 MOVE = Script(
     _OWNERS
     + _VERSIONS
-# What may be Java's is copied; there are only strings then.
     + f"""
 local set, from, fixed = KEYS[1], KEYS[2], tonumber(ARGV[2])
 local old = set ~= from and is_old(from)
