@@ -262,6 +262,19 @@ class TestAStateOfJavaWhereAVersionWouldBe:
         assert keys(redis_url, prefix) == []
 
 
+async def test_the_hash_of_a_list_is_not_written_over_a_state_of_java(
+    states: RedisAgentStateStore, client: redis.Redis, prefix: str
+) -> None:
+    java = Java(client, f"{prefix}__anon__/a:b")
+    java.save("list:_hash", b'{"of":"java"}', versions=False)
+    before = java.all()
+    with pytest.raises(StoreError, match="another session"):
+        await states.save_list("a", "b", [{}])
+    await states.save("a", "b", {})
+    await states.delete("a")
+    assert java.all() == before
+
+
 async def test_a_slot_that_would_get_a_version_at_a_state_of_java_is_not_moved_over_it(
     states: RedisAgentStateStore, client: redis.Redis, prefix: str
 ) -> None:
