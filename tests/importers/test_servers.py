@@ -275,6 +275,28 @@ class TestKeys:
         assert shown == f"key '{left.prefix}al/ice:_keys' on {older._calls.where}"
         assert reason == "it may be session 'ice' of user 'al' in 2.x, and is not moved"
 
+    async def test_that_are_documents_with_slashes_are_moved_or_named(self, left: LeftInRedis) -> None:
+        for id in ("al/ice", "al/ice:b"):
+            await left.document(id, DOCUMENTS["seed"])
+        command(left.named, "SET", f"{left.prefix}bo/b", DOCUMENTS["seed"])
+        command(left.named, "HSET", f"{left.prefix}ha/sh", "a", "b")
+        command(left.named, "SET", f"{left.prefix}alice/s1:meta", "{}")
+        command(left.named, "SADD", f"{left.prefix}alice/s1:_keys", "meta", "agent_state")
+
+        report = await migrate(left.named, left.named)
+
+        assert (report.sessions, report.failed) == (2, [])
+        async with RedisAgentStateStore(left.named) as states:
+            assert await states.list_session_keys() == {SessionKey("al/ice"), SessionKey("al/ice:b")}
+            assert len(await states.get_list("al/ice", "memory_messages")) == 2
+        older = await open_older_keys(left.named)
+        try:
+            [(shown, reason)] = await older.left_out()
+        finally:
+            await older.close()
+        assert shown == f"key '{left.prefix}bo/b' on {older._calls.where}"
+        assert reason == "it may be the document of session 'bo/b', but has no ':meta' beside it, and is not moved"
+
     async def test_that_an_earlier_leafward_named_are_of_its_sessions(self, left: LeftInRedis) -> None:
         for name in ("a%3Ab", "al%2Fice", "both%3A"):
             old = OldLeafward(redis.Redis.from_url(left.named), f"{left.prefix}{name}")

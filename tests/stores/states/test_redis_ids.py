@@ -1,8 +1,7 @@
-"""Ids with separators are on Redis where Java has them; what leafward kept elsewhere before is found, and moved."""
+"""Ids with separators are on Redis where Java has them."""
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from leafward import SessionKey, StaleState, StoreError
+from leafward import SessionKey, StoreError
 from leafward.stores import RedisAgentStateStore, RedisSession
 from leafward.testing.ids import HOSTILE_IDS
 from tests.stores.redis_store import keys, looking_at
@@ -54,12 +53,6 @@ async def states(redis_url: str, prefix: str) -> AsyncGenerator[RedisAgentStateS
         yield states
 
 
-@pytest.fixture
-async def session(redis_url: str, prefix: str) -> AsyncGenerator[RedisSession]:
-    async with RedisSession(redis_url, prefix) as session:
-        yield session
-
-
 class TestWhatJavaHas:
     @pytest.fixture(params=EVERY, ids=lambda case: f"{case[0].__name__} {case[2]}")
     def case(self, request: pytest.FixtureRequest) -> tuple[Kind, SessionKey, str]:
@@ -85,7 +78,7 @@ class TestWhatJavaHas:
         java.save_list("memory_messages", [b'{"n":2}'], "1:49")
 
         assert await states.get(key, "agent_state") == {"n": 1}
-        assert await states.get_versioned(key, "agent_state") == ({"n": 1}, 0)
+        assert await states.get_versioned(key, "agent_state") == ({"n": 1}, 1)
         assert await states.get_list(key, "memory_messages") == [{"n": 2}]
         assert await states.exists(key)
         assert await states.list_session_keys(key.user_id) == {key}
@@ -97,8 +90,8 @@ class TestWhatJavaHas:
         await states.save_list(key, "memory_messages", [{"n": 1}, {"n": 2}])
         assert java.all() == {
             "agent_state": b'{"n":2}',
-            "agent_state:ver": b"1",
-            "agent_state:sum": noted(1, b'{"n":2}'),
+            "agent_state:ver": b"2",
+            "agent_state:sum": noted(2, b'{"n":2}'),
             "memory_messages:list": [b'{"n":1}', b'{"n":2}'],
             "memory_messages:list:_hash": b"py:list",
             "_keys": {b"agent_state", b"memory_messages:list"},
@@ -137,230 +130,6 @@ async def test_2x_finds_a_session_of_1x_with_colons(
     assert Java(client, f"{prefix}__anon__/tenant:7").all()["memory_messages:list"] == [b'{"n":2}']
     await states.delete("tenant:7")
     assert java.all() == {}
-
-
-OLD = [
-    (RedisAgentStateStore, SessionKey("tenant:user:1"), "__anon__/tenant%3Auser%3A1", "__anon__/tenant:user:1"),
-    (RedisAgentStateStore, SessionKey("a:b", "alice"), "alice/a%3Ab", "alice/a:b"),
-    (RedisAgentStateStore, SessionKey("s", "a:b"), "a%3Ab/s", "a:b/s"),
-    (RedisAgentStateStore, SessionKey("a%3Ab"), "__anon__/a%253Ab", "__anon__/a%3Ab"),
-    (RedisAgentStateStore, SessionKey("a%25"), "__anon__/a%2525", "__anon__/a%25"),
-    (RedisSession, SessionKey("a:b"), "a%3Ab", "a:b"),
-    (RedisSession, SessionKey("al/ice"), "al%2Fice", "al/ice"),
-    (RedisSession, SessionKey("a%2Fb"), "a%252Fb", "a%2Fb"),
-]
-
-
-class TestWhatLeafwardKeptUnderTheOldRule:
-    @pytest.fixture(params=OLD, ids=lambda case: f"{case[0].__name__} {case[2]}")
-    def case(self, request: pytest.FixtureRequest) -> tuple[Kind, SessionKey, str, str]:
-        return request.param
-
-    @pytest.fixture
-    def key(self, case: tuple[Kind, SessionKey, str, str]) -> SessionKey:
-        return case[1]
-
-    @pytest.fixture
-    async def states(
-        self, redis_url: str, prefix: str, case: tuple[Kind, SessionKey, str, str]
-    ) -> AsyncGenerator[RedisAgentStateStore]:
-        async with case[0](redis_url, prefix) as states:
-            yield states
-
-    @pytest.fixture
-    def old(self, client: redis.Redis, prefix: str, case: tuple[Kind, SessionKey, str, str]) -> OldLeafward:
-        old = OldLeafward(client, f"{prefix}{case[2]}")
-        old.save("agent_state", b'{"n":1}')
-        old.save("agent_state", b'{"n":2}')
-        old.save_list("memory_messages", [b'{"n":3}'])
-        old.save_list("empty", [])
-        old.save("of:a:tool", b'{"n":4}')
-        old.save("of%3Aa", b'{"n":5}')
-        return old
-
-    @pytest.fixture
-    def java(self, client: redis.Redis, prefix: str, case: tuple[Kind, SessionKey, str, str]) -> Java:
-        return Java(client, f"{prefix}{case[3]}")
-
-    async def test_is_found(self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey) -> None:
-        before = old.all()
-        assert await states.get(key, "agent_state") == {"n": 2}
-        assert await states.get_versioned(key, "agent_state") == ({"n": 2}, 2)
-        assert await states.get_list(key, "memory_messages") == [{"n": 3}]
-        assert await states.get_list(key, "empty") == []
-        assert await states.get(key, "of:a:tool") == {"n": 4}
-        assert await states.get(key, "of%3Aa") == {"n": 5}
-        assert await states.get(key, "of:a") is None
-        assert await states.exists(key)
-        assert await states.list_session_keys(key.user_id) == {key}
-        assert old.all() == before
-
-    async def test_is_moved_as_a_whole_when_something_is_saved(
-        self, states: RedisAgentStateStore, old: OldLeafward, java: Java, key: SessionKey
-    ) -> None:
-        assert await states.save_if_version(key, "agent_state", {"n": 5}, 2) == 3
-        assert old.all() == {}
-        assert java.all() == {
-            "agent_state": b'{"n":5}',
-            "agent_state:ver": b"3",
-            "agent_state:sum": noted(3, b'{"n":5}'),
-            "memory_messages:list": [b'{"n":3}'],
-            "memory_messages:list:_hash": b"py:list",
-            "empty:list:_hash": b"empty:0",
-            "of%3Aa%3Atool": b'{"n":4}',
-            "of%3Aa%3Atool:ver": b"1",
-            "of%3Aa%3Atool:sum": noted(1, b'{"n":4}'),
-            "of%253Aa": b'{"n":5}',
-            "of%253Aa:ver": b"1",
-            "of%253Aa:sum": noted(1, b'{"n":5}'),
-            "_keys": {b"agent_state", b"memory_messages:list", b"empty:list", b"of%3Aa%3Atool", b"of%253Aa"},
-        }
-        assert await states.list_session_keys(key.user_id) == {key}
-        assert await states.get(key, "of:a:tool") == {"n": 4}
-        assert await states.get(key, "of%3Aa") == {"n": 5}
-        assert await states.get_versioned(key, "of:a:tool") == ({"n": 4}, 1)
-        assert await states.get_list(key, "memory_messages") == [{"n": 3}]
-
-    async def test_is_moved_by_a_list_too(
-        self, states: RedisAgentStateStore, old: OldLeafward, java: Java, key: SessionKey
-    ) -> None:
-        await states.save_list(key, "memory_messages", [{"n": 3}, {"n": 4}])
-        assert old.all() == {}
-        assert java.all()["memory_messages:list"] == [b'{"n":3}', b'{"n":4}']
-        assert await states.get_versioned(key, "agent_state") == ({"n": 2}, 2)
-
-    async def test_is_not_overwritten_by_one_who_comes_too_late(
-        self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey
-    ) -> None:
-        with pytest.raises(StaleState):
-            await states.save_if_version(key, "agent_state", {"n": 5}, 0)
-        assert await states.get_versioned(key, "agent_state") == ({"n": 2}, 2)
-
-    async def test_is_deleted(
-        self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey, redis_url: str, prefix: str
-    ) -> None:
-        await states.delete(key, "agent_state")
-        await states.delete(key, "of:a:tool")
-        assert await states.get(key, "agent_state") is None
-        assert await states.get(key, "of:a:tool") is None
-        assert await states.get_list(key, "memory_messages") == [{"n": 3}]
-        await states.delete(key)
-        assert not await states.exists(key)
-        assert await states.list_session_keys(key.user_id) == set()
-        assert keys(redis_url, prefix) == []
-
-    async def test_is_gone_with_a_delete_after_a_save(
-        self, states: RedisAgentStateStore, old: OldLeafward, key: SessionKey, redis_url: str, prefix: str
-    ) -> None:
-        await states.save(key, "agent_state", {"n": 5})
-        await states.delete(key)
-        assert not await states.exists(key)
-        assert keys(redis_url, prefix) == []
-
-    async def test_stays_where_java_has_the_session_too_and_is_reported_once(
-        self,
-        states: RedisAgentStateStore,
-        old: OldLeafward,
-        java: Java,
-        key: SessionKey,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        java.save("agent_state", b'{"java":1}', versions=False)
-        before = old.all()
-        with caplog.at_level(logging.WARNING, "leafward.stores.redis"):
-            assert await states.get(key, "agent_state") == {"java": 1}
-            assert await states.get_list(key, "memory_messages") == []
-            assert await states.exists(key)
-            assert await states.list_session_keys(key.user_id) == {key}
-            await states.save(key, "agent_state", {"n": 5})
-        assert old.all() == before
-        assert java.all()["agent_state"] == b'{"n":5}'
-        [record] = caplog.records
-        assert f"{old.slot}:_keys" in record.getMessage()
-        await states.delete(key)
-        assert not await states.exists(key)
-        assert (old.all(), java.all()) == ({}, {})
-
-
-class TestNamesThatAreAlsoOldNames:
-    """`a%3Ab` is what Java calls a session of this id, and what leafward called `a:b`."""
-
-    async def test_javas_is_taken_literally(
-        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
-    ) -> None:
-        java = Java(client, f"{prefix}__anon__/a%3Ab")
-        java.save("agent_state", b'{"n":1}', versions=False)
-        java.save_list("memory_messages", [b"{}"], "1:49")
-        assert await states.list_session_keys() == {SessionKey("a%3Ab")}
-        assert not await states.exists("a:b")
-        assert await states.get("a:b", "agent_state") is None
-        await states.save("a:b", "agent_state", {"n": 2})
-        await states.delete("a:b")
-        assert await states.get("a%3Ab", "agent_state") == {"n": 1}
-
-    async def test_both_may_be_used(self, states: RedisAgentStateStore, session: RedisSession) -> None:
-        for store in (states, session):
-            for id in ("a:b", "a%3Ab", "a%253Ab", "a%25253Ab"):
-                await store.save_list(id, "list", [{"of": id}])
-                await store.save(id, "value", {"of": id})
-            for id in ("a:b", "a%3Ab", "a%253Ab", "a%25253Ab"):
-                assert await store.get_list(id, "list") == [{"of": id}]
-                assert await store.get(id, "value") == {"of": id}
-
-    async def test_leafwards_are_not_given_to_another(
-        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
-    ) -> None:
-        old = OldLeafward(client, f"{prefix}__anon__/a%3Ab")
-        old.save("agent_state", b'{"n":1}')
-        before = old.all()
-        assert await states.get("a%3Ab", "agent_state") is None
-        assert await states.get_list("a%3Ab", "agent_state") == []
-        assert not await states.exists("a%3Ab")
-        assert await states.list_session_keys() == {SessionKey("a:b")}
-        await states.delete("a%3Ab")
-        assert old.all() == before
-
-    @pytest.mark.parametrize("value", [{"n": 3}, [{"n": 3}]])
-    async def test_leafwards_make_way_for_another(
-        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str, value: Any
-    ) -> None:
-        OldLeafward(client, f"{prefix}__anon__/a%3Ab").save("agent_state", b'{"n":1}')
-        await states.save("a%3Ab", "x", value)
-        assert await states.get_versioned("a:b", "agent_state") == ({"n": 1}, 1)
-        assert await states.get("a%3Ab", "agent_state") is None
-        assert await states.list_session_keys() == {SessionKey("a:b"), SessionKey("a%3Ab")}
-
-    async def test_leafwards_are_not_given_to_another_in_either_layout(
-        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        old = [OldLeafward(client, f"{prefix}{name}") for name in ("__anon__/a%3Ab", "a%3Ab")]
-        for one in old:
-            one.save("agent_state", b'{"n":1}')
-        assert not await states.exists("a%3Ab")
-        await states.save("a%3Ab", "x", {})
-        assert await states.get("a%3Ab", "agent_state") is None
-        await states.delete("a%3Ab")
-        # Java has both sessions too.
-        for name in ("__anon__/c:d", "c:d"):
-            Java(client, f"{prefix}{name}").save("agent_state", b'{"n":2}')
-            OldLeafward(client, f"{prefix}{name.replace(':', '%3A')}").save("agent_state", b'{"n":1}')
-        assert await states.get("c:d", "agent_state") == {"n": 2}
-        assert len(caplog.records) == 2
-        await states.delete("c:d")
-        assert not await states.exists("c:d")
-        assert await states.list_session_keys() == {SessionKey("a:b")}
-
-    async def test_but_not_where_java_has_the_session_too(
-        self, states: RedisAgentStateStore, client: redis.Redis, prefix: str
-    ) -> None:
-        old = OldLeafward(client, f"{prefix}__anon__/a%3Ab")
-        old.save("agent_state", b'{"n":1}')
-        Java(client, f"{prefix}__anon__/a:b").save("agent_state", b'{"n":2}')
-        before = old.all()
-        for write in (states.save("a%3Ab", "x", {}), states.save_list("a%3Ab", "x", [{}])):
-            with pytest.raises(StoreError, match="another session"):
-                await write
-        assert old.all() == before
 
 
 class TestNamesOfStatesWithColons:
@@ -454,6 +223,70 @@ class TestAKeyThatCouldBeTwoSessions:
         await states.save("a:b", "c", {"of": "a:b"})
         assert await states.get("a", "b:c") == {"of": "a"}
         assert await states.get("a:b", "c") == {"of": "a:b"}
+
+
+class TestAStateOfJavaWhereAVersionWouldBe:
+    """Java keeps the state `sum` of session `a:b` where the checksum of the state `b` of session `a` would be."""
+
+    @pytest.fixture(params=[("a:b", "sum"), ("a:b", "ver"), ("a", "b:sum"), ("a", "b:ver")], ids=":".join)
+    def java(self, client: redis.Redis, prefix: str, request: pytest.FixtureRequest) -> Java:
+        id, name = request.param
+        Java(client, f"{prefix}__anon__/{id}").save(name, b'{"of":"java"}', versions=False)
+        java = Java(client, f"{prefix}__anon__/a")
+        java.save("b", b'{"n":1}', versions=False)
+        return java
+
+    async def test_is_not_written_over(self, states: RedisAgentStateStore, java: Java) -> None:
+        before = java.all()
+        assert await states.get("a", "b") == {"n": 1}
+        assert (await states.get_versioned("a", "b"))[0] == {"n": 1}
+        with pytest.raises(StoreError, match="another session"):
+            await states.save("a", "b", {"n": 2})
+        found = java.all()
+        assert {name: found[name] for name in before} == before
+
+    async def test_is_not_removed_with_the_other(self, states: RedisAgentStateStore, java: Java) -> None:
+        before = java.all()
+        await states.save_list("a", "b", [{"n": 1}])
+        await states.delete("a", "b")
+        found = java.all()
+        for name in before.keys() & {"b:sum", "b:ver", "b:_keys"}:
+            assert found[name] == before[name]
+
+    async def test_does_not_keep_a_session_from_being_deleted(
+        self, states: RedisAgentStateStore, java: Java, redis_url: str, prefix: str
+    ) -> None:
+        await states.get_versioned("a", "b")
+        for id in ("a", "a:b"):
+            await states.delete(id)
+        assert keys(redis_url, prefix) == []
+
+
+async def test_the_hash_of_a_list_is_not_written_over_a_state_of_java(
+    states: RedisAgentStateStore, client: redis.Redis, prefix: str
+) -> None:
+    java = Java(client, f"{prefix}__anon__/a:b")
+    java.save("list:_hash", b'{"of":"java"}', versions=False)
+    before = java.all()
+    with pytest.raises(StoreError, match="another session"):
+        await states.save_list("a", "b", [{}])
+    await states.save("a", "b", {})
+    await states.delete("a")
+    assert java.all() == before
+
+
+async def test_a_slot_that_would_get_a_version_at_a_state_of_java_is_not_moved_over_it(
+    states: RedisAgentStateStore, client: redis.Redis, prefix: str
+) -> None:
+    java = Java(client, f"{prefix}__anon__/a:b:c")
+    java.save("ver", b'{"of":"java"}', versions=False)
+    old = OldLeafward(client, f"{prefix}__anon__/a%3Ab")
+    old.save("c", b'{"n":1}')
+    old.save_list("memory_messages", [b"{}"])
+    with pytest.raises(StoreError, match="another session"):
+        await states.save("a:b", "c", {"n": 2})
+    assert java.all() == {"ver": b'{"of":"java"}', "_keys": {b"ver"}}
+    assert old.all()["c"] == b'{"n":1}'
 
 
 @pytest.mark.parametrize("kind", [RedisAgentStateStore, RedisSession])

@@ -228,16 +228,16 @@ class TestKeysOf2x:
         assert await states.save_if_version(key, "agent_state", {"n": 3}, 2) == 3
         assert java.all()["agent_state:ver"] == b"3"
 
-    async def test_a_value_of_before_there_were_versions_is_at_0(
+    async def test_a_value_of_before_there_were_versions_is_at_1(
         self, states: RedisAgentStateStore, java: Java, key: SessionKey
     ) -> None:
         java.save("agent_state", b'{"n":1}', versions=False)
-        assert await states.get_versioned(key, "agent_state") == ({"n": 1}, 0)
-        assert await states.save_if_version(key, "agent_state", {"n": 2}, 0) == 1
+        assert await states.get_versioned(key, "agent_state") == ({"n": 1}, 1)
+        assert await states.save_if_version(key, "agent_state", {"n": 2}, 1) == 2
         java.save("agent_state", b'{"n":3}', versions=False)
-        assert await states.get_versioned(key, "agent_state") == ({"n": 3}, 2)
+        assert await states.get_versioned(key, "agent_state") == ({"n": 3}, 3)
         await states.save(key, "agent_state", {"n": 4})
-        assert await states.get_versioned(key, "agent_state") == ({"n": 4}, 3)
+        assert await states.get_versioned(key, "agent_state") == ({"n": 4}, 4)
 
     async def test_a_version_that_java_left_behind_counts_nothing(
         self, states: RedisAgentStateStore, java: Java, key: SessionKey
@@ -280,9 +280,9 @@ class TestKeysOf2x:
     ) -> None:
         java.save_list("x", [b'{"n":2}'], "1:2")
         java.save("x", b'{"n":1}', versions=False)
-        assert await states.get_versioned(key, "x") == ({"n": 1}, 0)
-        assert await states.save_if_version(key, "x", {"n": 3}, 0) == 1
-        assert await states.get_versioned(key, "x") == ({"n": 3}, 1)
+        assert await states.get_versioned(key, "x") == ({"n": 1}, 1)
+        assert await states.save_if_version(key, "x", {"n": 3}, 1) == 2
+        assert await states.get_versioned(key, "x") == ({"n": 3}, 2)
 
     async def test_a_delete_leaves_nothing(self, states: RedisAgentStateStore, java: Java, key: SessionKey) -> None:
         java.save("agent_state", b"{}")

@@ -124,16 +124,54 @@ async def test_of_saves_that_nobody_read_the_last_is_found(
     assert await states.save_if_version(key, NAME, {}, version) == version + 1
 
 
+@pytest.mark.parametrize("versions", [True, False])
 async def test_a_value_that_only_java_saved_is_noticed_too(
-    states: RedisAgentStateStore, java: Java, key: SessionKey
+    states: RedisAgentStateStore, java: Java, key: SessionKey, versions: bool
 ) -> None:
     java.save(NAME, b'{"n":1}', versions=False)
-    assert await states.get_versioned(key, NAME) == ({"n": 1}, 0)
-    java.save(NAME, b'{"n":2}', versions=False)
+    assert await states.get_versioned(key, NAME) == ({"n": 1}, 1)
+    java.save(NAME, b'{"n":2}', versions=versions)
     with pytest.raises(StaleState):
-        await states.save_if_version(key, NAME, {}, 0)
-    assert await states.get_versioned(key, NAME) == ({"n": 2}, 1)
-    assert await states.save_if_version(key, NAME, {}, 1) == 2
+        await states.save_if_version(key, NAME, {}, 1)
+    assert await states.get_versioned(key, NAME) == ({"n": 2}, 2)
+    assert await states.save_if_version(key, NAME, {}, 2) == 3
+
+
+@pytest.mark.parametrize("versions", [True, False])
+async def test_a_value_that_java_made_since_is_not_overwritten(
+    states: RedisAgentStateStore, java: Java, key: SessionKey, versions: bool
+) -> None:
+    assert await states.get_versioned(key, NAME) == (None, 0)
+    java.save(NAME, b'{"n":"java"}', versions=versions)
+    with pytest.raises(StaleState):
+        await states.save_if_version(key, NAME, {"n": 1}, 0)
+    assert await states.get_versioned(key, NAME) == ({"n": "java"}, 1)
+    assert await states.save_if_version(key, NAME, {"n": 1}, 1) == 2
+
+
+@pytest.mark.parametrize("items", [[], [b"{}"]])
+async def test_a_list_that_java_made_since_is_not_overwritten(
+    states: RedisAgentStateStore, java: Java, key: SessionKey, items: list[bytes]
+) -> None:
+    assert await states.get_versioned(key, NAME) == (None, 0)
+    java.save_list(NAME, items, "1:49" if items else "empty:0")
+    before = java.all()
+    with pytest.raises(StaleState):
+        await states.save_if_version(key, NAME, {"n": 1}, 0)
+    assert java.all() == before
+
+
+@pytest.mark.parametrize(("ending", "rest"), [("ver", ""), ("sum", " 0 ab")])
+async def test_what_is_not_a_count_counts_nothing(
+    states: RedisAgentStateStore, java: Java, client: redis.Redis, key: SessionKey, ending: str, rest: str
+) -> None:
+    for odd in ("nan", "inf", "-3", "0x10", "1.5", "1e3", " 7", "", "9" * 400):
+        java.save(NAME, b'{"n":1}', versions=False)
+        client.set(f"{java.slot}:{NAME}:{ending}", f"{odd}{rest}")
+        assert await states.get_versioned(key, NAME) == ({"n": 1}, 1)
+        assert await states.save_if_version(key, NAME, {"n": 2}, 1) == 2
+        assert java.all()[f"{NAME}:ver"] == b"2"
+        await states.delete(key)
 
 
 async def test_a_value_that_a_leafward_without_checksums_saved_keeps_its_version(

@@ -76,6 +76,7 @@ class OlderKeys:
         """Find the names of all sessions: a scan may tell a key twice, so none can be told before all are known."""
         places: set[str] = set()
         documents: set[str] = set()
+        doubtful: set[str] = set()
         cluster = is_cluster(self._calls.client)
         async for key in self._keys():
             name = _text(key)[len(self._prefix) :]
@@ -83,12 +84,10 @@ class OlderKeys:
                 continue
             if name.endswith(SET):
                 places.add(name.removesuffix(SET))
-            elif "/" in name:
-                continue
             elif ":" not in name:
-                documents.add(name)
+                (doubtful if "/" in name else documents).add(name)
             elif name.endswith(_META) and (await self._read(name))[0] == "hash":
-                # Without this hash, what has a colon is a state of a session of 1.x.
+                # Without this hash, what has a colon is a state of a session.
                 documents.add(name.removesuffix(_META))
         self._documents = sorted(documents)
         found = {name: await self._slot(name, cluster=cluster) for name in sorted(places) if "/" not in name}
@@ -102,6 +101,10 @@ class OlderKeys:
                 self._left_out.append(Remark(self._shown(name + SET), reason))
         for name in sorted(places - found.keys()):
             await self._leave_out(name)
+        for name in sorted(doubtful - documents):
+            if (await self._read(name))[0] == "string":
+                reason = f"it may be the document of session {name!r}, but has no {_META!r} beside it, and is not moved"
+                self._left_out.append(Remark(self._shown(name), reason))
 
     async def _slot(self, name: str, *, cluster: bool) -> tuple[Slot, bool]:
         """Return the session of a place, and whether it was written under our old rule; in a cluster nothing was."""

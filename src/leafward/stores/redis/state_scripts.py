@@ -8,25 +8,31 @@ from __future__ import annotations
 
 from leafward.stores.redis.scripts import Script
 from leafward.stores.redis.state_keys import FILLED, OLD_FILLED
+from leafward.stores.states.table import EMPTY
 
 _EXACTLY = "local function exactly(number) return string.format('%.0f', number) end\n"
 
 # Versions. `:ver` counts the saves of leafward and of Java that knows versions, `:sum` holds a version, what `:ver` was
 # then, and the checksum of the value. Each save that `:ver` counted since is one version more; so is a value with
-# another checksum beside the same `:ver`, which Java of before there were versions saved.
+# another checksum beside the same `:ver`, which Java of before there were versions saved. A value is at least version
+# 1: at 0 there is none.
 _VERSIONS = (
     _EXACTLY
     + """
+-- A longer number is not exact in Lua, and nobody saves so often.
+local function count(text) return #text <= 15 and tonumber(string.match(text, '^%d+$')) end
 local function counted(key, text)
-    local ver, sum = tonumber(redis.call('GET', key .. ':ver') or '') or 0, redis.sha1hex(text)
+    local ver, sum = count(redis.call('GET', key .. ':ver') or '') or 0, redis.sha1hex(text)
     local noted = redis.call('GET', key .. ':sum')
     local version, at, of = string.match(noted or '', '^(%d+) (%d+) (%x+)$')
-    version, at = tonumber(version), tonumber(at)
+    version, at = count(version or ''), count(at or '')
     local found = ver
-    -- Where `:ver` went back, Java deleted the value and left the checksum.
-    if version and at <= ver then
-        found = version + ver - at + ((at == ver and of ~= sum) and 1 or 0)
+    if version and at then
+        -- Where `:ver` went back, Java deleted the value, left the checksum, and saved another value.
+        local saves = at > ver and 1 or ver - at
+        found = version + saves + ((at == ver and of ~= sum) and 1 or 0)
     end
+    found = math.max(found, 1)
     local note = exactly(found) .. ' ' .. exactly(ver) .. ' ' .. sum
     return found, note ~= noted and note
 end
@@ -35,18 +41,37 @@ end
 
 # Whose a key is. `fixed` is how many bytes at the start of a key are the same for all.
 _OWNERS = f"""
--- Whether a slot was written under the old rule: Java has other hashes, and no released one has versions.
-local function is_old(set)
-    local old = false
-    for _, member in ipairs(redis.call('SMEMBERS', set)) do
-        local key = string.sub(set, 1, -6) .. member
-        local hash = redis.call('GET', key .. ':_hash')
-        if hash == '{FILLED}' or redis.call('EXISTS', key .. ':sum') == 1 then return false end
-        old = old or hash == '{OLD_FILLED}' or redis.call('EXISTS', key .. ':ver') == 1
-    end
-    return old
-end
 local function lists(set, member) return redis.call('SISMEMBER', set, member) == 1 end
+-- Whether the state of an agent says that it is of this place if its name is literal, and if it is by the old rule.
+local function says(place, key)
+    local text = redis.pcall('GETRANGE', key, 0, 4000)
+    text = type(text) == 'string' and text or ''
+    local session, after = string.match(text, '^%s*{{%s*"session_id"%s*:%s*"([^"\\\\]+)"%s*,?%s*()')
+    if not session then return false, false end
+    local user = string.match(text, '^"user_id"%s*:%s*"([^"\\\\]+)"', after) or ''
+    local wanted = user .. '/' .. session
+    local function ends(text) return string.sub(text, -#wanted) == wanted end
+    return ends(place), ends((string.gsub(place, '%%(%x%x)', {{['25'] = '%', ['3A'] = ':'}})))
+end
+-- Whether a slot was written under the old rule. Java has other hashes. Versions are a sign too, but Java 2.0.3 has
+-- them as well: then it is 'maybe', unless the state of an agent says more.
+local function is_old(set)
+    local place, sure, java, versions = string.sub(set, 1, -7), false, false, false
+    local literal, by_old_rule = false, false
+    for _, member in ipairs(redis.call('SMEMBERS', set)) do
+        local key = place .. ':' .. member
+        local hash = redis.call('GET', key .. ':_hash')
+        local has_sum = redis.call('EXISTS', key .. ':sum') == 1 and not lists(set, member .. ':sum')
+        if hash == '{FILLED}' or has_sum then return false end
+        sure = sure or hash == '{OLD_FILLED}'
+        java = java or (string.sub(member, -5) == ':list' and hash ~= '{OLD_FILLED}' and hash ~= '{EMPTY}')
+        versions = versions or redis.call('EXISTS', key .. ':ver') == 1
+        if member == 'agent_state' then literal, by_old_rule = says(place, key) end
+    end
+    if sure then return 'surely' end
+    if java or not versions or (literal and not by_old_rule) then return false end
+    return by_old_rule and not literal and 'surely' or 'maybe'
+end
 -- Java writes colons in the names of states, so one key may be a state of two slots: their sets say whose it is.
 local function is_free(set, member, fixed)
     local key = string.sub(set, 1, -6) .. member
@@ -58,6 +83,8 @@ local function is_free(set, member, fixed)
     end
     return true
 end
+-- Whether a key can be what belongs to a state, such as its version, because it is not a state itself.
+local function is_beside(set, member, fixed) return not lists(set, member) and is_free(set, member, fixed) end
 """
 
 # KEYS: after those of a write, the set of each place where the slot may be. ARGV, after those of a write: a letter for
@@ -79,7 +106,7 @@ for n = 1, #letters do
     local exists = doubtful and redis.call('EXISTS', set) == 1
     local old = kind ~= 'n' and exists and is_old(set)
     if kind == 'u' and old then
-        taken, newer = taken or n == 1, false
+        taken, newer = taken or (n == 1 and old), false
     elseif kind == 'o' and newer then
         if old then unused[#unused + 1] = set end
     elseif kind ~= 'o' or old then
@@ -100,6 +127,18 @@ local function has_list(place, name)
     local member = name .. ':list'
     if lists(place.set, member) then return true end
     return redis.call('EXISTS', place.start .. member) == 1 and is_free(place.set, member, fixed)
+end
+-- Removes a state with what belongs to it; returns how many keys it had.
+local function remove(set, member)
+    local key, removed = string.sub(set, 1, -6) .. member, 0
+    if redis.call('EXISTS', key, key .. ':ver', key .. ':sum', key .. ':_hash') == 0 then return 0 end
+    if not is_ours(set, member) then return 0 end
+    for _, ending in ipairs({'', ':ver', ':sum', ':_hash'}) do
+        if ending == '' or is_beside(set, member .. ending, fixed) then
+            removed = removed + redis.call('UNLINK', key .. ending)
+        end
+    end
+    return removed
 end
 """
 )
@@ -123,7 +162,9 @@ for _, place in ipairs(places) do
             local version, note = counted(key, text)
             -- Without a note, the next save by Java of before there were versions would be this version too. One who
             -- may not write, or for whom there is no memory, goes without.
-            if note and not place.old then redis.pcall('SET', key .. ':sum', note) end
+            if note and not place.old and is_beside(place.set, name .. ':sum', fixed) then
+                redis.pcall('SET', key .. ':sum', note)
+            end
             return {text, exactly(version)}
         end
         if has_list(place, name) then return 1 end
@@ -184,11 +225,11 @@ if token ~= '' then
 end
 """
 
-# Of a name that comes to hold something; -3 when its key is another slot's, -4 when something is to be moved before. A
-# key of another type fails before anything is written, and a server without memory refuses the first write: once a
-# script has written, Redis lets it go on.
+# Of a name that comes to hold something; -3 when its key is another slot's, -4 when something is to be moved before, -5
+# when the whole place may be another slot's. A key of another type fails before anything is written, and a server
+# without memory refuses the first write: once a script has written, Redis lets it go on.
 _KEEP = """
-if taken then return -3 end
+if taken then return taken == 'maybe' and -5 or -3 end
 for _, place in ipairs(places) do
     if place.old and not place.older then return -4 end
 end
@@ -215,6 +256,9 @@ PUT = _writing(
     _KEEP
     + """
 local text, sum, expected = ARGV[args + 5], ARGV[args + 6], ARGV[args + 7]
+for _, ending in ipairs({':ver', ':sum'}) do
+    if not is_beside(set, name .. ending, fixed) then return -3 end
+end
 if not is_ours(set, name) then return -3 end
 -- Java of before there were versions leaves them behind when it deletes what they counted.
 local held = redis.call('GET', key)
@@ -222,12 +266,11 @@ local version = held and counted(key, held) or 0
 if expected ~= '' and exactly(version) ~= expected then return -2 end
 -- Nor is there nothing where there is a list; Java may have both.
 if expected ~= '' and not held and has_list(places[1], name) then return -2 end
-local replaces = is_ours(set, name .. ':list')
 local new = done(exactly(version + 1))
 redis.call('SET', key, text)
 redis.call('SET', key .. ':ver', new)
 redis.call('SET', key .. ':sum', new .. ' ' .. new .. ' ' .. sum)
-if replaces then redis.call('UNLINK', list, list .. ':_hash') end
+remove(set, name .. ':list')
 keep(name, name .. ':list')
 return new
 """
@@ -239,11 +282,10 @@ PUT_LIST = _writing(
     _KEEP
     + """
 local mark, stay, sum, salt = ARGV[args + 5], ARGV[args + 6], ARGV[args + 7], ARGV[args + 8]
-if not is_ours(set, name .. ':list') then return -3 end
+if not is_ours(set, name .. ':list') or not is_beside(set, name .. ':list:_hash', fixed) then return -3 end
 local items = redis.call('LRANGE', list, 0, stay == '' and 0 or -1)
-local replaces = is_ours(set, name)
 if stay == 'new' then
-    if has_list(places[1], name) or (replaces and redis.call('EXISTS', key) == 1) then return -2 end
+    if has_list(places[1], name) or (redis.call('EXISTS', key) == 1 and is_ours(set, name)) then return -2 end
 elseif stay ~= '' then
     if #items ~= tonumber(stay) or redis.sha1hex(salt .. table.concat(items, '\\n')) ~= sum then return -2 end
 end
@@ -254,7 +296,7 @@ for first = args + 9, #ARGV, 1000 do
     redis.call('RPUSH', list, unpack(ARGV, first, math.min(first + 999, #ARGV)))
 end
 redis.call('SET', list .. ':_hash', mark)
-if replaces then redis.call('UNLINK', key, key .. ':ver', key .. ':sum') end
+remove(set, name)
 keep(name .. ':list', name)
 return kept
 """
@@ -263,7 +305,7 @@ return kept
 # ARGV: the name of what alone makes no session. With no name of a state, all that is there goes, also from an old place
 # that is not used: it would be used then. Returns whether there was anything.
 DROP = _writing("""
-for _, set in ipairs(unused) do places[#places + 1] = {set = set, start = string.sub(set, 1, -6), old = true} end
+for _, set in ipairs(name == '' and unused or {}) do places[#places + 1] = {set = set} end
 local removed = 0
 for _, place in ipairs(places) do
     local members = name == '' and redis.call('SMEMBERS', place.set) or {}
@@ -272,11 +314,7 @@ for _, place in ipairs(places) do
         members[#members + 1] = name .. ':list'
     end
     for _, member in ipairs(members) do
-        local key = place.start .. member
-        if is_ours(place.set, member) then
-            removed = removed + redis.call('UNLINK', key, key .. ':ver', key .. ':sum', key .. ':_hash')
-        end
-        removed = removed + redis.call('SREM', place.set, member)
+        removed = removed + remove(place.set, member) + redis.call('SREM', place.set, member)
     end
 end
 local hidden = redis.call('SISMEMBER', set, ARGV[args + 5])
@@ -287,22 +325,36 @@ return removed > 0 and done('1') or 0
 
 # KEYS: the set of a slot, and the set that names what is to be moved there, which may be the same. ARGV: whether this
 # is a repetition, `fixed`; what the second set names, each with its name in the first. What was moved already stays.
+# What may be Java's is copied; there are only strings then.
 MOVE = Script(
     _OWNERS
     + _VERSIONS
     + f"""
 local set, from, fixed = KEYS[1], KEYS[2], tonumber(ARGV[2])
-if set ~= from and (redis.call('EXISTS', set) == 1 or not is_old(from)) then return 0 end
+local old = set ~= from and is_old(from)
+if set ~= from and (redis.call('EXISTS', set) == 1 or not old) then return 0 end
+local beside = {{':ver', ':sum', ':_hash'}}
+local function has_room(new)
+    for _, ending in ipairs(beside) do
+        if not is_beside(set, new .. ending, fixed) then return false end
+    end
+    return is_free(set, new, fixed)
+end
+local function move(key, target)
+    redis.call('UNLINK', target)
+    if redis.call('EXISTS', key) == 0 then return end
+    if old == 'maybe' then redis.call('SET', target, redis.call('GET', key)) else redis.call('RENAME', key, target) end
+end
 for n = 3, #ARGV, 2 do
     local member, new = ARGV[n], ARGV[n + 1]
-    if lists(from, member) and is_free(from, member, fixed) and is_free(set, new, fixed) then
+    if lists(from, member) and is_free(from, member, fixed) and has_room(new) then
         local key, target = string.sub(from, 1, -6) .. member, string.sub(set, 1, -6) .. new
-        for _, ending in ipairs({{'', ':ver', ':sum', ':_hash'}}) do
-            redis.call('UNLINK', target .. ending)
-            if redis.call('EXISTS', key .. ending) == 1 then redis.call('RENAME', key .. ending, target .. ending) end
+        move(key, target)
+        for _, ending in ipairs(beside) do
+            if is_beside(from, member .. ending, fixed) then move(key .. ending, target .. ending) end
         end
         redis.call('SADD', set, new)
-        redis.call('SREM', from, member)
+        if old ~= 'maybe' then redis.call('SREM', from, member) end
         -- What is here now was written under the new rule.
         local hash = target .. ':_hash'
         if redis.call('GET', hash) == '{OLD_FILLED}' then redis.call('SET', hash, '{FILLED}') end

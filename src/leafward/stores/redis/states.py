@@ -19,7 +19,7 @@ from leafward.stores.redis.scripts import Script
 from leafward.stores.redis.state_keys import FILLED, LIST, OfACluster, Place, StateKeys
 from leafward.stores.states.table import EMPTY, OF_SANDBOXES, Stored, holds_list, holds_value
 
-_LOST, _OTHERWISE, _TAKEN, _UNMOVED = -1, -2, -3, -4
+_LOST, _OTHERWISE, _TAKEN, _UNMOVED, _UNSURE = -1, -2, -3, -4, -5
 
 _log = logging.getLogger(__name__)
 
@@ -149,11 +149,17 @@ class RedisStates:
         self._report(slot, unused)
         if found == _LOST:
             raise LeaseLost(slot.session_id)
+        if found == _UNSURE:
+            raise StoreError(
+                f"session {slot.session_id!r} cannot be saved: what {places[0].set.decode()!r} on {self._calls.where} "
+                "names may be another session of an earlier leafward; use another id"
+            )
         if found in (_TAKEN, _UNMOVED):
             key = f"{places[0].start}:{self._names.spelled(name, places[0])}"
             raise StoreError(
                 f"state {name!r} of session {slot.session_id!r} cannot be saved: the key {key!r} on "
-                f"{self._calls.where} is a state of another session; give the state another name"
+                f"{self._calls.where}, or one that begins with it, is a state of another session; "
+                "give the state another name"
             )
         return found
 
