@@ -190,20 +190,24 @@ class _Waiting:
         assert len(await handles[0].get_summary_ids()) == 1
 
     async def test_an_append_does_not_queue_behind_those_who_wait_their_turn(self, store: Store) -> None:
-        function = Slow()
+        def one_at_a_time(messages: list[Message]) -> Any:
+            # The next one takes its time, whenever it begins.
+            function.go_on.clear()
+            return all_but_the_last(messages)
+
+        function = Slow(one_at_a_time)
         session = Session(store, "s", on_compaction=function, compact_after=10)
         await Session(store, "s").append_messages(said(6))
 
         async def compact_and_append() -> None:
             await session.compact()
-            # The next in the queue is about to begin, and takes its time.
-            function.go_on.clear()
             await session.append_message(user("more"))
 
         async with asyncio.timeout(PATIENCE):
             first = asyncio.create_task(compact_and_append())
             await function.asked.wait()
-            second = asyncio.create_task(session.compact())
+            # Without a threshold it need not look at the prompt first, so that it waits at once.
+            second = asyncio.create_task(Session(store, "s", on_compaction=function).compact())
             await asyncio.sleep(0)
             function.go_on.set()
             await first
