@@ -21,7 +21,7 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import refusal
 from leafward.stores import JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
 from leafward.stores.files.folder import Folder
-from leafward.stores.files.names import SAFE, decoded
+from leafward.stores.files.names import SAFE, decoded, hashed
 from leafward.stores.files.state_tree import digest_of, version_text
 
 LOOK_ALIKES = ["acme", "anon", "User", "QA", "1440", "164", "bd2f", "dynamic"]
@@ -259,6 +259,25 @@ class TestWhatTellsWhoseADirectoryIs:
                 await states.save(SessionKey("s3", "acme"), "notes", {})
         assert (root / "acme" / "s2" / "agent_state.json").exists()
 
+    async def test_two_who_keep_different_sessions_in_it_are_refused_until_one_is_moved(self, root: Path) -> None:
+        async with JsonFileAgentStateStore(root) as states:
+            await states.save(SessionKey("s1", "iɞ"), "notes", {"of": "iɞ"})
+            write(root / "acme" / "s1" / "agent_state.json", {"session_id": "s1", "user_id": "acme"})
+            for user in ("acme", "iɞ"):
+                with pytest.raises(StoreError, match="move the files"):
+                    await states.get(SessionKey("s1", user), "agent_state")
+                with pytest.raises(StoreError, match="move the files"):
+                    await states.delete(SessionKey("s1", user))
+            (root / "acme" / "s1" / "agent_state.json").rename(root / "moved")
+            assert await states.get(SessionKey("s1", "iɞ"), "notes") == {"of": "iɞ"}
+
+    async def test_an_old_name_of_a_session_is_no_other_users(self, root: Path) -> None:
+        make_old(root, "acme", "~acme", 1)
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.list_session_keys("acme") == set()
+            assert await states.list_session_keys("iɞ") == {SessionKey("acme", "iɞ")}
+            assert await states.get(SessionKey("acme", "iɞ"), "notes") == {"n": 1}
+
     async def test_an_unclear_session_is_not_taken_by_a_save_to_another(self, root: Path) -> None:
         write(root / "acme" / "s1" / "notes.json", {"of": "acme"})
         async with JsonFileAgentStateStore(root) as states:
@@ -382,7 +401,14 @@ class TestAgents:
         async with WorkspaceSession(tmp_path, "客" * 200) as states:
             assert await states.get("s", "notes") == {"n": 1}
 
-    @pytest.mark.parametrize(("agent", "before"), [("My Helper", "TXkgSGVscGVy"), ("acme", "~acme")])
+    @pytest.mark.parametrize(
+        ("agent", "before"),
+        [
+            ("My Helper", "TXkgSGVscGVy"),
+            ("acme", "~acme"),
+            ("客" * 70, hashed("客" * 70)),
+        ],
+    )
     async def test_what_an_older_leafward_wrote_is_found(
         self, tmp_path: Path, agent: str, before: str, caplog: pytest.LogCaptureFixture
     ) -> None:

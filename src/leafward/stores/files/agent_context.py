@@ -49,7 +49,8 @@ def find_context(agents: str, agent_id: str) -> str:
             f"rename the directory above to {whose!r}"
         )
     before = os.path.join(agents, segment_before(agent_id), "context")
-    if before == path or _agent_of(before) != agent_id:
+    was_hashed = os.path.basename(os.path.dirname(before)) == hashed(agent_id)
+    if before == path or not os.path.isdir(before) or (not was_hashed and _agent_of(before) != agent_id):
         return path
     if os.path.isdir(path):
         _log.warning("the states of agent %r are in %s; %s is not read: compare them", agent_id, path, before)

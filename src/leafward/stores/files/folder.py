@@ -113,6 +113,9 @@ class Folder:
             os.close(self._root)
             self._root = -1
 
+    def look_anew(self) -> None:
+        """Forget which directories were there."""
+
     def is_there(self) -> bool:
         """Tell whether the root is still the directory of its name."""
         try:
@@ -407,6 +410,9 @@ class FolderAtOnce(UntouchedFolder):
             below = None if above is None else self._below(above, parts, parts[-1], make=False)
             self._opened[parts] = below if parts else self._open_top()
         return self._opened[parts]
+
+    def look_anew(self) -> None:
+        self.close()
 
     def close(self) -> None:
         for number in self._opened.values():

@@ -145,10 +145,16 @@ class OlderFiles:
                 session = found_in.name
                 home = user.removeprefix(ESCAPE), session.removeprefix(ESCAPE)
                 is_doubled = home != (user, session) and any(map(names.is_state, found_in.files))
+                is_doubled = is_doubled and not self._is_of_two_users((user, session), home)
                 if is_doubled and any(map(names.is_state, self._folder.files(home))):
                     text = f"session {home[1]!r} is also in {self._folder.shown(home)}, and that one is read"
                     found[self._folder.shown((user, session))] = text
         return found
+
+    def _is_of_two_users(self, one: Parts, other: Parts) -> bool:
+        places = StatePlaces(self._tree(), "2.x")
+        users = {places.noted_user(one), places.noted_user(other)} - {None}
+        return len(users) == 2
 
     def _slot_in(self, directory: str) -> Slot | None:
         other = decoded(directory)

@@ -59,6 +59,8 @@ class ReadTree(StateTree):
             BeingWritten: another process has changed some of it, or is about to; not for ever, if it never stops.
             StoreError: a killed process left a change unfinished, and only one that may write can finish it.
         """
+        # What was open is what was looked at; the names may stand for something else now.
+        self.folder.look_anew()
         before, self._looked_at = self._looked_at, {}
         after = {parts: self.folder.stamp(parts) for parts in before}
         unfinished = self.memory.unfinished

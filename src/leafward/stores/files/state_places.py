@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from leafward.core.errors import StoreError
 from leafward.core.ids import refusal
 from leafward.core.json import DecodeError, decode, encode
 from leafward.stores.files import state_lists as lists
@@ -91,6 +92,7 @@ class StatePlaces:
             return None
         files = self._tree.files(place)
         noted = self._noted(place, files, self._in(place))
+        self._refuse_two(place, files)
         is_certain = True
         for name, id, told in zip(self._unclear_names(place), (slot.user_id, slot.session_id), noted, strict=True):
             if told not in (None, id):
@@ -98,6 +100,20 @@ class StatePlaces:
             # Without a note a name is the id that is called so.
             is_certain = is_certain and (name is None or told is not None or name == id)
         return _Found(place, files, is_certain)
+
+    def _refuse_two(self, place: Parts, files: list[str]) -> None:
+        """Raise if we and AgentScope keep different sessions in a directory: nothing tells which states are whose."""
+        if IDS not in files or _STATE not in files:
+            return
+        kept = _kept_ids(self._in(place))
+        written = _in_agent_state(self._in(place))
+        for name, ours, theirs in zip(self._unclear_names(place), kept or _Noted(), written, strict=True):
+            readings = () if name is None else (name, decoded(name))
+            if ours in readings and theirs in readings and ours != theirs:
+                raise StoreError(
+                    f"{self._tree.folder.shown(place)} is the directory of {ours!r}, and AgentScope has saved the "
+                    f"state of {theirs!r} there, which it names so, too: move the files of one of them elsewhere"
+                )
 
     def _unclear_names(self, place: Parts) -> tuple[str | None, str | None]:
         """Return the names of a session's user and of itself that may be encodings."""
@@ -121,6 +137,9 @@ class StatePlaces:
         for above in self._user_places(user_id):
             is_clear = self._layout == "1.x" and user_id is None
             is_clear = is_clear or (self._layout == "2.x" and not may_be_encoded(above[-1]))
+            if above:
+                # Whoever reads without a lock looks again at its end.
+                self._tree.has(above)
             for found in self._tree.folder.below(above):
                 if is_clear and IDS not in found.files and names.is_clear(found.name):
                     yield found.name, found.files
@@ -146,6 +165,10 @@ class StatePlaces:
             slot = self._slot_in(place, None, self._tree.files(place), self._in(place))
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
+    def noted_user(self, place: Parts) -> str | None:
+        """Return the user whose session a directory is, if its name leaves that open and something tells."""
+        return self._note_in(place).user_id
+
     def is_unclear(self, place: Parts) -> bool:
         """Tell whether nothing says if the name of a directory is an id or an encoding."""
         return may_be_encoded(place[-1]) and self._note_in(place).session_id is None
@@ -157,7 +180,7 @@ class StatePlaces:
         if name.startswith(names.HASHED):
             slot = _kept_ids(beginning)
         elif name.startswith(ESCAPE):
-            slot = Slot(user_id, name[1:])
+            slot = Slot(self._noted(place, files, beginning).user_id or user_id, name[1:])
         else:
             # Whatever is noted fits the name.
             noted = self._noted(place, files, beginning)
@@ -209,7 +232,10 @@ class StatePlaces:
         if found and not self._is_from_before(found[0], slot):
             return found[0]
         place = self._free_place(places, slot)
-        if found and found[0] != place:
+        if found and self._tree.has(place):
+            # Two places are full: what is found is written to where it is.
+            return found[0]
+        if found:
             # Before it moves: without this, it would be another's there.
             self._tree.keep(names.ids_to_keep(slot, place, self._layout, found[0]))
             self._tree.folder.move(found[0], place)

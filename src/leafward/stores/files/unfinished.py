@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from leafward.core.json import decode_leniently
 from leafward.stores.files.folder import Content, Parts
@@ -30,7 +30,9 @@ _TICK = 0.01
 """Seconds within which two changes may have the same time."""
 _HASH = re.compile(r"[0-9a-f]{1,8}")
 """A mark of Java's, unless the list is empty."""
-_ALWAYS_CHANGING = object()
+_NO_LONGER = 60.0
+"""Seconds for which such a file is not waited for."""
+_NEVER = object()
 _HALF = (
     "%s is newer than its .hash: AgentScope was stopped while it wrote the list, or the file was edited. "
     "Its complete lines are read; save the list again to end this warning."
@@ -39,6 +41,12 @@ _MISSING = (
     "%s is missing beside its .hash: AgentScope was stopped while it wrote the list. "
     "It is read as an empty list; save the list again to end this warning."
 )
+
+
+class _Until(NamedTuple):
+    """A time until which a file is not waited for, however it looks."""
+
+    end: float
 
 
 class BeingWritten(Exception):
@@ -72,7 +80,7 @@ class Unfinished:
                 if now - since > PATIENCE:
                     self._given_up |= looks
                 elif now - began > _LONGEST:
-                    self._given_up |= dict.fromkeys(looks, _ALWAYS_CHANGING)
+                    self._given_up |= dict.fromkeys(looks, _Until(now + _NO_LONGER))
             await asyncio.sleep(_PAUSE)
 
     def check(self, looks: Mapping[Parts, object]) -> None:
@@ -82,7 +90,8 @@ class Unfinished:
             raise BeingWritten(awaited)
 
     def _is_given_up(self, parts: Parts, look: object) -> bool:
-        return parts in self._given_up and self._given_up[parts] in (look, _ALWAYS_CHANGING)
+        found = self._given_up.get(parts, _NEVER)
+        return time.monotonic() < found.end if isinstance(found, _Until) else found == look
 
     def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
         """Raise `BeingWritten` while Java writes the lines of a list; if it never wrote them all, log that once."""
