@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -12,8 +12,8 @@ import redis
 from leafward import SessionKey, StoreError
 from leafward.stores import RedisAgentStateStore, RedisSession
 from leafward.testing.ids import HOSTILE_IDS
-from tests.stores.redis_store import keys, looking_at
-from tests.stores.states.redis_states import Java, OldLeafward, noted, own_prefix
+from tests.stores.redis_store import keys
+from tests.stores.states.redis_states import Java, OldLeafward, noted
 
 CUSTOM = '{"tenantId":"acme","sessionId":"s:1"}'
 """What a key of a user's own is in 1.x."""
@@ -34,17 +34,6 @@ OF_1X = [
 EVERY = [*((RedisAgentStateStore, *one) for one in OF_2X), *((RedisSession, *one) for one in OF_1X)]
 
 Kind = type[RedisAgentStateStore]
-
-
-@pytest.fixture
-def prefix(redis_url: str) -> Iterator[str]:
-    yield from own_prefix(redis_url)
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with looking_at(redis_url) as clients:
-        yield clients[0]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ from leafward.stores.redis.keys import Keys
 from leafward.stores.redis.state_keys import OfACluster, OfAgentScope
 from leafward.stores.states.table import check_name
 from leafward.testing.ids import HOSTILE_IDS
-from tests.stores.redis_store import forget, keys, looking_at
-from tests.stores.states.redis_states import Java, noted, own_prefix
+from tests.stores.redis_store import forget, keys
+from tests.stores.states.redis_states import Java, noted
 
 IDS = st.one_of(
     st.sampled_from(
@@ -143,17 +143,6 @@ def test_in_1x_a_session_has_its_own_name_unless_it_could_be_a_users(
     user: str | None, session: str, wanted: str
 ) -> None:
     assert OfAgentScope("p:", "1.x").places(Slot(user, session))[0].start == f"p:{wanted}"
-
-
-@pytest.fixture
-def prefix(redis_url: str) -> Iterator[str]:
-    yield from own_prefix(redis_url)
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with looking_at(redis_url) as clients:
-        yield clients[0]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,21 +11,10 @@ import redis
 
 from leafward import SessionKey, StaleState, StoreError
 from leafward.stores import RedisAgentStateStore, RedisSession
-from tests.stores.redis_store import keys, looking_at
-from tests.stores.states.redis_states import Java, OldLeafward, noted, own_prefix
+from tests.stores.redis_store import keys
+from tests.stores.states.redis_states import Java, OldLeafward, noted
 
 Kind = type[RedisAgentStateStore]
-
-
-@pytest.fixture
-def prefix(redis_url: str) -> Iterator[str]:
-    yield from own_prefix(redis_url)
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with looking_at(redis_url) as clients:
-        yield clients[0]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
@@ -19,17 +19,6 @@ from tests.stores.states.redis_states import Java, noted, own_prefix
 
 NAME = "agent_state"
 LAYOUTS = ["2.x", "2.x with a user", "2.x with colons", "1.x", "1.x with colons"]
-
-
-@pytest.fixture
-def prefix(redis_url: str) -> Iterator[str]:
-    yield from own_prefix(redis_url)
-
-
-@pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with looking_at(redis_url) as clients:
-        yield clients[0]
 
 
 @pytest.fixture(params=LAYOUTS)
