@@ -25,7 +25,9 @@ _Whole = Annotated[int, Meta(ge=0, le=_LARGEST)]
 _Cost = Annotated[float, Meta(ge=0, le=_LARGEST)]
 
 FORMAT = "leafward.session"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""Version 1 had no states and no usage by name."""
 
 
 class ArchivedMessage(NamedTuple):
@@ -65,6 +67,25 @@ class Notice(NamedTuple):
     notice: str
 
 
+class ArchivedState(NamedTuple):
+    """A state and the message it is attached to; `None` is the root, and a value of `None` removes it from there on."""
+
+    message_id: str | None
+    name: str
+    value: dict[str, Any] | None
+
+
+class ArchivedUsage(NamedTuple):
+    """Usage that was counted under a name; it is part of what the session has used in all."""
+
+    usage_id: str
+    model: str | None
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    at: int
+
+
 class ArchivedPrompt(NamedTuple):
     """The frozen prompt."""
 
@@ -86,6 +107,8 @@ class Archive:
     skills: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     notices: list[Notice] = field(default_factory=list[Notice])
     prompt: ArchivedPrompt | None = None
+    states: list[ArchivedState] = field(default_factory=list[ArchivedState])
+    usages: list[ArchivedUsage] = field(default_factory=list[ArchivedUsage])
 
     def to_json(self) -> dict[str, Any]:
         """Return the archive as plain JSON values."""
@@ -114,6 +137,18 @@ class Archive:
             "skills": [list(one) for one in self.skills],
             "notices": [one._asdict() for one in self.notices],
             "prompt": None if self.prompt is None else self.prompt._asdict(),
+            "states": [{"message": one.message_id, "name": one.name, "value": one.value} for one in self.states],
+            "usages": [
+                {
+                    "id": one.usage_id,
+                    "model": one.model,
+                    "inputTokens": one.input_tokens,
+                    "outputTokens": one.output_tokens,
+                    "cost": one.cost,
+                    "createdAt": to_wire(one.at),
+                }
+                for one in self.usages
+            ],
         }
 
     @classmethod
@@ -127,9 +162,9 @@ class Archive:
             raise ValueError("this is not an exported session: give the dict, which json.loads() makes of its text")
         if data.get("format") != FORMAT:
             raise ValueError(f"this is not an exported session: its format is not {FORMAT!r}")
-        if data.get("version") != VERSION:
+        if data.get("version") not in READABLE:
             raise ValueError(
-                f"this session was exported in version {data.get('version')!r} of the format, not {VERSION}"
+                f"this session was exported in version {data.get('version')!r} of the format, not {VERSION} or before"
             )
         try:
             archive = _read(data)
@@ -207,6 +242,21 @@ class _Prompt(Struct):
     fingerprint: str
 
 
+class _State(Struct):
+    message: str | None
+    name: str
+    value: dict[str, Any] | None
+
+
+class _Usage(Struct, rename="camel"):
+    id: str
+    model: str | None
+    input_tokens: _Whole
+    output_tokens: _Whole
+    cost: _Cost
+    created_at: str
+
+
 class _Document(Struct):
     session: _Session
     messages: list[_Message]
@@ -217,6 +267,8 @@ class _Document(Struct):
     skills: list[tuple[str, str]]
     notices: list[_Notice]
     prompt: _Prompt | None
+    states: list[_State] = []
+    usages: list[_Usage] = []
 
 
 def _read(data: Mapping[str, Any]) -> Archive:
@@ -237,6 +289,25 @@ def _read(data: Mapping[str, Any]) -> Archive:
         [(_text(label), _text(key)) for label, key in found.skills],
         [Notice(_text(one.message_id), _text(one.call_id), _text(one.notice)) for one in found.notices],
         None if prompt is None else ArchivedPrompt(_text(prompt.text), prompt.tokens, _text(prompt.fingerprint)),
+        [_read_state(one, f"states[{index}]") for index, one in enumerate(found.states)],
+        [_read_usage(one, f"usages[{index}]") for index, one in enumerate(found.usages)],
+    )
+
+
+def _read_state(one: _State, where: str) -> ArchivedState:
+    name = _checked(_id, one.name, f"{where}.name")
+    value = None if one.value is None else Plain(f"{where}.value").copy(one.value)
+    return ArchivedState(_optional(one.message), name, value)
+
+
+def _read_usage(one: _Usage, where: str) -> ArchivedUsage:
+    return ArchivedUsage(
+        _checked(_id, one.id, f"{where}.id"),
+        _optional(one.model),
+        one.input_tokens,
+        one.output_tokens,
+        one.cost,
+        _checked(parse_micros, one.created_at, f"{where}.createdAt"),
     )
 
 
@@ -309,6 +380,7 @@ def _check(archive: Archive) -> None:
         known.add(message.id)
     ends = [end for one in archive.overlays for end in (one.from_id, one.to_id)]
     named = [*archive.labels, *ends, *(one.message_id for one in archive.notices)]
+    named += [one.message_id for one in archive.states if one.message_id is not None]
     if archive.leaf_id is not None:
         named.append(archive.leaf_id)
     for message_id in named:
@@ -318,6 +390,8 @@ def _check(archive: Archive) -> None:
     _check_unique("an entry of the context", ((one.label, one.key) for one in archive.entries))
     _check_unique("a loaded skill", archive.skills)
     _check_unique("the call of a notice", ((one.message_id, one.call_id) for one in archive.notices))
+    _check_unique("a state of a message", ((one.message_id, one.name) for one in archive.states))
+    _check_unique("the id of a usage", (one.usage_id for one in archive.usages))
 
 
 def _check_unique(what: str, values: Iterable[object]) -> None:

@@ -7,6 +7,7 @@ LeafwardError
 │   └── BlockNotFound
 ├── Conflict                          another writer was first
 │   ├── SessionExists
+│   ├── StaleSession                  the session is at another version than a write expected
 │   ├── StaleState                    another process saved this slot first
 │   ├── LeaseLost                     another holder has the lease; nothing was written
 │   └── LeaseBusy                     the lease was not free within `wait` seconds
@@ -74,6 +75,22 @@ class Conflict(LeafwardError):
     """Another writer was first: read again, then redo the change."""
 
 
+class StaleSession(Conflict):
+    """A session is not at the version that a write expected: nothing was written; read it again, then redo the write.
+
+    `expected` is the version that was asked for, `found` the one that the session is at.
+    """
+
+    def __init__(self, session_id: str, *, expected: int, found: int) -> None:
+        self.session_id = session_id
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"session {session_id!r} is at version {found}, expected {expected}: nothing was written; "
+            "read it again and redo the write"
+        )
+
+
 class SessionExists(Conflict):
     """A session of this scope already has that id."""
 
@@ -134,14 +151,17 @@ class ContextError(LeafwardError, ValueError):
 
 
 class MessageTooLarge(LeafwardError, ValueError):
-    """A message is larger than the store accepts."""
+    """A message, or a state that is attached to one, is larger than the store accepts.
 
-    def __init__(self, message_id: str, *, size: int, limit: int) -> None:
+    `message_id` is the id of the message, or the name of the state.
+    """
+
+    def __init__(self, message_id: str, *, size: int, limit: int, what: str = "message") -> None:
         self.message_id = message_id
         self.size = size
         self.limit = limit
         super().__init__(
-            f"message {message_id!r} is {size:,} bytes of JSON, the store accepts {limit:,}: "
+            f"{what} {message_id!r} is {size:,} bytes of JSON, the store accepts {limit:,}: "
             "keep large data elsewhere and refer to it, or open the store with a larger max_message_bytes"
         )
 

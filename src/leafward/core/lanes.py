@@ -98,6 +98,18 @@ def nearest(place: int | None) -> Walk[int | None]:
     return None
 
 
+def gap(place: int) -> Walk[list[tuple[int, int]]]:
+    """Find the places without a message from `place` up to the nearest surviving message, as ranges."""
+    found: list[tuple[int, int]] = []
+    at: int | None = place
+    while at is not None:
+        lane = lane_of(at)
+        last: int | None = yield Last(before_first(lane), at)
+        found.append(((before_first(lane) if last is None else last) + 1, at))
+        at = (yield Origin(lane)) if last is None else None
+    return found
+
+
 def parent(place: int) -> Walk[int | None]:
     """Find the message above the one at `place`."""
     return nearest(place - 1)

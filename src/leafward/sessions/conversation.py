@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from leafward.core.attached_state import OUR_PREFIX, AttachedState, attach, check_public_name
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope, refusal
 from leafward.core.json import Plain
@@ -41,33 +42,92 @@ class Conversation(ABC):
     def _use(self) -> MessageStore:
         return self._ready().messages
 
-    async def append_message(self, message: MessageLike, parent_id: ParentId = LATEST_LEAF) -> Message:
+    async def append_message(
+        self,
+        message: MessageLike,
+        parent_id: ParentId = LATEST_LEAF,
+        *,
+        state: Mapping[str, Mapping[str, Any] | None] | None = None,
+    ) -> Message:
         """Store a new message and make it the leaf; return it as stored.
 
         Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
-        nothing, does not move the leaf, and gives back what is stored, so a retry is safe.
+        nothing, does not move the leaf, and gives back what is stored, so a retry is safe. `state={name: value}` is
+        attached to the message in the same step, as `set_state` does, also to one that is stored already.
 
         Raises:
             MessageNotFound: `parent_id` is not in this session.
-            MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
+            MessageTooLarge, InvalidId, ValueError: the message or a state is refused; nothing was written.
         """
-        return (await self._ready().writer.append([message], parent_id))[0]
+        parts = self._ready()
+        return (await parts.writer.append([message], parent_id, self._attached(state)))[0]
 
     async def append_messages(
-        self, messages: Iterable[MessageLike], parent_id: ParentId = LATEST_LEAF
+        self,
+        messages: Iterable[MessageLike],
+        parent_id: ParentId = LATEST_LEAF,
+        *,
+        state: Mapping[str, Mapping[str, Any] | None] | None = None,
     ) -> list[Message]:
         """Store messages as a chain, all or none; return them as stored.
 
-        An id that is stored already is kept as it is and becomes the parent of the next.
+        An id that is stored already is kept as it is and becomes the parent of the next. `state` is attached to the
+        last message.
 
         Raises:
-            ValueError: an id occurs twice in the batch.
+            ValueError: an id occurs twice in the batch, or there is a state and no message to attach it to.
             MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
         """
         if isinstance(messages, (Message, Mapping, str)):
             raise ValueError("append_messages takes a list of messages; append_message takes one")
         given = list(messages)
-        return await self._ready().writer.append(given, parent_id) if given else []
+        attached = self._attached(state)
+        if not given:
+            if attached:
+                raise ValueError("there is no message to attach the state to: set_state() attaches one to the leaf")
+            return []
+        return await self._ready().writer.append(given, parent_id, attached)
+
+    async def set_state(self, name: str, value: Mapping[str, Any] | None) -> None:
+        """Attach a JSON object to the current leaf, or to the root before the first message; `None` removes it.
+
+        It is in force there and for all messages below that have no nearer one of that name, so checkout, branch and
+        fork bring the state of that point. Deleting a message keeps its states in force for the messages below it.
+
+        Raises:
+            InvalidId: the name is not an id, or begins with `leafward.`.
+            ValueError: the value is not a JSON object, or holds NaN or an infinity.
+            MessageTooLarge: it has more bytes of JSON than the store accepts.
+            ConfigurationError: the storage is a custom one.
+        """
+        await self._use().append(self._scope, [], LATEST_LEAF, state=self._attached({name: value}))
+
+    async def get_state(self, name: str, leaf_id: str | None = None) -> dict[str, Any] | None:
+        """Return the state of that name in force at a message (default: the current leaf); `None` when there is none.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
+        """
+        if refusal(name) is not None:
+            return None
+        return (await self._use().states(self._scope, optional_id(leaf_id), [name])).get(name)
+
+    async def get_states(self, leaf_id: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return all states in force at a message (default: the current leaf), by name; not those of leafward itself.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
+        """
+        found = await self._use().states(self._scope, optional_id(leaf_id))
+        return {name: value for name, value in found.items() if not name.startswith(OUR_PREFIX)}
+
+    def _attached(self, state: Mapping[str, Mapping[str, Any] | None] | None) -> list[AttachedState]:
+        if state is None:
+            return []
+        if not isinstance(state, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"state is a dict of JSON objects by name, not a {type(state).__name__}")
+        largest = self._ready().largest
+        return [attach(check_public_name(name), value, largest=largest) for name, value in state.items()]
 
     async def update_message(self, message: MessageLike) -> Message:
         """Replace the message of this id, keeping its parent, its place and its `created_at`.

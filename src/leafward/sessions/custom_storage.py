@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from leafward.core.attached_state import AttachedState
 from leafward.core.errors import ConfigurationError, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Owner, Scope
 from leafward.core.message import Message, as_message
@@ -26,11 +27,13 @@ from leafward.stores.contracts import (
     Appended,
     Changes,
     Cursor,
+    Head,
     NewOverlay,
     PathPage,
     Revision,
     SearchFilter,
     Unchanged,
+    Usage,
     View,
     Weight,
     not_above,
@@ -169,7 +172,21 @@ class ForeignMessages:
             raise ConfigurationError(f"get_path_length of your storage gives a number, not {type(given).__name__}")
         return given
 
-    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
+    async def append(
+        self,
+        scope: Scope,
+        drafts: Sequence[Draft],
+        parent: ParentId,
+        *,
+        weigh: bool = False,
+        state: Sequence[AttachedState] = (),
+        usage: Usage | None = None,
+        expected_version: int | None = None,
+    ) -> Appended:
+        if state:
+            _refuse("attach states to messages")
+        if usage is not None or expected_version is not None:
+            _refuse("count usage or check versions with an append")
         stored: list[Message] = []
         inserted = 0
         for draft in drafts:
@@ -397,6 +414,14 @@ class ForeignMessages:
             else:
                 shown += messages[segment.low : segment.high + 1]
         return shown
+
+    async def head(self, scope: Scope, names: Sequence[str], *, ids: Sequence[str] = ()) -> Head:
+        _refuse("attach states to messages")
+
+    async def states(
+        self, scope: Scope, leaf_id: str | None, names: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        _refuse("attach states to messages")
 
     async def checkout(self, scope: Scope, message_id: str | None, *, tip: bool = False) -> None:
         _refuse("check out a message")

@@ -24,7 +24,7 @@ from leafward.sessions.session import Session, draft_of, session_with
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.toolset import ToolSet
 from leafward.sessions.user_functions import in_thread
-from leafward.stores.contracts import SearchFilter, Store
+from leafward.stores.contracts import SearchFilter, Store, Usage
 from leafward.stores.registry import ErasureReport, Origin, Page
 
 CONTINUED = "[Context from previous session]"
@@ -140,10 +140,20 @@ class SessionManager(Configurable):
         """
         await self._registry.rename(self._known(session_id), _name(name))
 
-    async def add_usage(self, session_id: str, input_tokens: int, output_tokens: int, cost: float = 0.0) -> None:
-        """Add to the tokens and the cost that a session has used.
+    async def add_usage(
+        self,
+        session_id: str,
+        input_tokens: int,
+        output_tokens: int,
+        cost: float = 0.0,
+        *,
+        model: str | None = None,
+        usage_id: str | None = None,
+    ) -> None:
+        """Add to the tokens and the cost that a session has used; the same `usage_id` counts once.
 
         Raises:
+            InvalidId: `usage_id` is refused.
             SessionNotFound: there is no such session.
             ValueError: a number is negative, or none.
         """
@@ -152,7 +162,13 @@ class SessionManager(Configurable):
                 raise ValueError(f"tokens are a whole number of at least 0, not {number!r}")
         if not isinstance(cost, (int, float)) or isinstance(cost, bool) or not 0 <= cost < 2**53:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a cost is a number of at least 0, not {cost!r}")
-        await self._registry.add_usage(self._known(session_id), input_tokens, output_tokens, float(cost))
+        if usage_id is not None:
+            check_id("usage id", usage_id)
+        elif model is not None:
+            # Only usage with a name is kept by itself, with its model.
+            usage_id = new_id()
+        usage = Usage(input_tokens, output_tokens, float(cost), _note("model", model), usage_id)
+        await self._registry.add_usage(self._known(session_id), usage)
 
     async def delete(self, session_id: str) -> bool:
         """Remove a session with its messages, summaries, own blocks, prompt and usage; False when there is none.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leafward.core.attached_state import AttachedState
 from leafward.core.errors import InvalidId, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Scope, refusal
 from leafward.core.message import Dumpable, Message, as_message, check_size
@@ -57,13 +58,17 @@ class MessageWriter:
         check_size(message, body, self._largest)
         return Draft(message, body, self._count(message))
 
-    async def append(self, given: Sequence[MessageLike], parent_id: ParentId) -> list[Message]:
-        """Store messages as a chain, all or none."""
+    async def append(
+        self, given: Sequence[MessageLike], parent_id: ParentId, state: Sequence[AttachedState] = ()
+    ) -> list[Message]:
+        """Store messages as a chain, all or none, with states for the last one."""
         drafts = [self.draft(message) for message in given]
         if len(drafts) > 1:
             _refuse_twins(drafts)
         try:
-            appended = await self._messages.append(self._scope, drafts, _parent(parent_id), weigh=self._weighs)
+            appended = await self._messages.append(
+                self._scope, drafts, _parent(parent_id), weigh=self._weighs, state=state
+            )
         except MessageNotFound:
             raise MessageNotFound(parent_id) from None
         # For known ids, too: when the first try stored the messages and then failed, this is the second.

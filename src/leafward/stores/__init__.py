@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.core.attached_state import AttachedState as AttachedState
     from leafward.core.session_key import SimpleSessionKey as SimpleSessionKey
     from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES as DEFAULT_MAX_MESSAGE_BYTES
     from leafward.stores.contracts import NOT_THERE as NOT_THERE
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from leafward.stores.contracts import Changes as Changes
     from leafward.stores.contracts import Cursor as Cursor
     from leafward.stores.contracts import Durability as Durability
+    from leafward.stores.contracts import Head as Head
     from leafward.stores.contracts import MessageStore as MessageStore
     from leafward.stores.contracts import NewOverlay as NewOverlay
     from leafward.stores.contracts import PathPage as PathPage
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from leafward.stores.contracts import Store as Store
     from leafward.stores.contracts import SupportsBackup as SupportsBackup
     from leafward.stores.contracts import Unchanged as Unchanged
+    from leafward.stores.contracts import Usage as Usage
     from leafward.stores.contracts import View as View
     from leafward.stores.contracts import Weight as Weight
     from leafward.stores.drafts import Draft as Draft
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from leafward.stores.states.store import StateStore as StateStore
 
 _HOMES = {
+    "leafward.core.attached_state": ("AttachedState",),
     "leafward.core.session_key": ("SimpleSessionKey",),
     "leafward.stores.contracts": (
         "DEFAULT_MAX_MESSAGE_BYTES",
@@ -71,6 +75,7 @@ _HOMES = {
         "Changes",
         "Cursor",
         "Durability",
+        "Head",
         "MessageStore",
         "NewOverlay",
         "PathPage",
@@ -79,6 +84,7 @@ _HOMES = {
         "Store",
         "SupportsBackup",
         "Unchanged",
+        "Usage",
         "View",
         "Weight",
     ),
@@ -140,6 +146,7 @@ __all__ = [
     "NOT_THERE",
     "AgentStateStore",
     "Appended",
+    "AttachedState",
     "ChangeKind",
     "ChangeRecord",
     "Changes",
@@ -151,6 +158,7 @@ __all__ = [
     "EntryIndex",
     "ErasureReport",
     "Fence",
+    "Head",
     "InMemoryAgentStateStore",
     "InMemorySession",
     "JsonFileAgentStateStore",
@@ -182,6 +190,7 @@ __all__ = [
     "SupportsBackup",
     "TableLeases",
     "Unchanged",
+    "Usage",
     "Versioned",
     "VersionedStateStore",
     "View",

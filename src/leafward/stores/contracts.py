@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
+from leafward.core.attached_state import AttachedState
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
@@ -44,7 +45,7 @@ def check_options(durability: str, max_message_bytes: int) -> None:
         raise ConfigurationError(f"max_message_bytes is a number of bytes, not {max_message_bytes!r}")
 
 
-ChangeKind = Literal["append", "update", "delete", "clear", "checkout", "label", "compaction", "context"]
+ChangeKind = Literal["append", "update", "delete", "clear", "checkout", "label", "compaction", "context", "state"]
 
 
 class Weight(NamedTuple):
@@ -62,6 +63,40 @@ class Appended(NamedTuple):
     weight: Weight | None
     changed: bool = True
     """False for an upsert that found the very same message."""
+    version: int = 0
+    """The number of the session's last change, this one included."""
+    states: Sequence[AttachedState] = ()
+    """The states that were written; those that were in force already are not among them."""
+    attached_to: str | None = None
+    """The message that these states were attached to; `None` for the root."""
+    counted: bool = False
+    """Whether the usage was added."""
+
+
+class Usage(NamedTuple):
+    """What a call of a model used."""
+
+    input_tokens: int
+    output_tokens: int
+    cost: float = 0.0
+    model: str | None = None
+    usage_id: str | None = None
+    """A name by which it is counted once, however often it is sent."""
+
+
+class Head(NamedTuple):
+    """Where a session stands, as of one moment."""
+
+    version: int
+    leaf_id: str | None
+    states: dict[str, dict[str, Any]]
+    """Those of the wanted states that are in force at the leaf, by name."""
+    known: dict[str, bool]
+    """Which of the wanted messages are stored, and whether each is on the path to the leaf."""
+
+
+NO_HEAD = Head(0, None, {}, {})
+"""The head of a session that was never written to."""
 
 
 class View(NamedTuple):
@@ -167,11 +202,37 @@ class MessageStore(Protocol):
     to is empty, at version 0.
     """
 
-    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
+    async def append(
+        self,
+        scope: Scope,
+        drafts: Sequence[Draft],
+        parent: ParentId,
+        *,
+        weigh: bool = False,
+        state: Sequence[AttachedState] = (),
+        usage: Usage | None = None,
+        expected_version: int | None = None,
+    ) -> Appended:
         """Store messages as a chain below `parent` and move the leaf to the last one that is new.
 
-        An id that is already stored is left as it is and becomes the parent of the next.
+        An id that is already stored is left as it is and becomes the parent of the next. In the same step the states
+        are attached to the last message, and the usage is added. Without messages the states go to `parent`. A state
+        that is in force there is not written again. Usage is not added again when no message is new, unless it has a
+        `usage_id` that was not counted before.
+
+        Raises:
+            StaleSession: there is something new to write, and the session is not at `expected_version`.
         """
+        ...
+
+    async def head(self, scope: Scope, names: Sequence[str], *, ids: Sequence[str] = ()) -> Head:
+        """Return where a session stands, the states of these names in force there, and which messages it knows."""
+        ...
+
+    async def states(
+        self, scope: Scope, leaf_id: str | None, names: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        """Return the states in force at `leaf_id` (default: the leaf), by name: those of `names`, or all."""
         ...
 
     async def update(self, scope: Scope, draft: Draft) -> Message:

@@ -11,6 +11,7 @@ from leafward.stores.drafts import Draft
 
 if TYPE_CHECKING:
     from leafward.core.archive import Archive
+    from leafward.stores.contracts import Usage
 
 T = TypeVar("T")
 
@@ -66,8 +67,8 @@ class SessionRegistry(Protocol):
         """Give a session another name."""
         ...
 
-    async def add_usage(self, scope: Scope, input_tokens: int, output_tokens: int, cost: float) -> None:
-        """Add to what a session has used."""
+    async def add_usage(self, scope: Scope, usage: Usage) -> bool:
+        """Add to what a session has used; False for a `usage_id` that was counted before."""
         ...
 
     async def delete(self, scope: Scope) -> bool:

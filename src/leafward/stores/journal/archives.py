@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from leafward.core.archive import Archive, ArchivedEntry, ArchivedMessage, ArchivedOverlay, ArchivedPrompt, Notice
+from msgspec import Raw
+
+from leafward.core.archive import (
+    Archive,
+    ArchivedEntry,
+    ArchivedMessage,
+    ArchivedOverlay,
+    ArchivedPrompt,
+    ArchivedState,
+    ArchivedUsage,
+    Notice,
+)
 from leafward.core.info import SessionInfo
-from leafward.core.json import encode
+from leafward.core.json import decode_body, encode
 from leafward.core.notices import Reclaimed
 from leafward.core.times import from_micros, to_micros
 from leafward.stores.drafts import Draft
@@ -25,7 +36,20 @@ def archive_lines(archive: Archive, at: int, ends: str | None = None) -> list[Li
         *(fact(kinds.Labelled(message=id, name=name), at) for id, name in archive.labels.items()),
         *_summaries(archive),
         *_context(archive, at),
+        *(fact(_state(one), at) for one in archive.states),
+        *(fact(_usage(one), at) for one in archive.usages),
     ]
+
+
+def _state(one: ArchivedState) -> kinds.StateAttached:
+    value = None if one.value is None else Raw(encode(one.value))
+    return kinds.StateAttached(message=one.message_id, name=one.name, value=value)
+
+
+def _usage(one: ArchivedUsage) -> kinds.Used:
+    return kinds.Used(
+        input=one.input_tokens, output=one.output_tokens, cost=one.cost, model=one.model, id=one.usage_id, created=one.at
+    )
 
 
 def _restored(archive: Archive, ends: str | None) -> kinds.Restored:
@@ -119,6 +143,12 @@ def read_archive(
                 archive.skills.append((payload.label, payload.key))
             case kinds.ReclaimedResults():
                 archive.notices.extend(Notice(*one[:3]) for one in payload.results)
+            case kinds.StateAttached(value=value):
+                known = None if value is None else decode_body(bytes(value))
+                archive.states.append(ArchivedState(payload.message, payload.name, known))
+            case kinds.Used(id=str(id)):
+                used = payload.model, payload.input, payload.output, payload.cost, payload.created or 0
+                archive.usages.append(ArchivedUsage(id, *used))
             case kinds.Prompted():
                 prompt = ArchivedPrompt(payload.text, payload.tokens, payload.fingerprint)
             case _:

@@ -125,6 +125,15 @@ class Labelled(Payload):
     name: str | None
 
 
+class StateAttached(Payload):
+    """A state attached to a message, or to the root; without a value it was removed there."""
+
+    kind = "state"
+    message: str | None
+    name: str
+    value: Raw | None
+
+
 class Summarised(Payload, rename={"start": "from", "end": "to"}):
     """Beside a `summary`: between which messages it stands."""
 
@@ -210,6 +219,11 @@ class Used(Payload):
     input: int
     output: int
     cost: float
+    model: str | None = None
+    id: str | None = None
+    """The name by which it is counted once."""
+    created: int | None = None
+    """When it was counted, in a session that was restored: there the totals stand in its first line."""
 
 
 class Ended(Payload):
@@ -239,7 +253,7 @@ PAYLOADS: dict[str, type[Payload]] = {
     one.kind: one
     for one in (
         *(Header, SharedHeader, Told, Updated, Deleted, Cleared, CheckedOut, Labelled, Summarised, ReclaimedResults),
-        *(ContextWritten, SharedWritten, Noted, SkillLoaded, SkillUnloaded, Prompted),
+        *(StateAttached, ContextWritten, SharedWritten, Noted, SkillLoaded, SkillUnloaded, Prompted),
         *(Created, Renamed, Used, Ended, Restored),
     )
 }

@@ -9,12 +9,13 @@ from typing import Any
 from msgspec import Raw
 
 from leafward.core import lanes
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.json import encode
 from leafward.core.message import Message
 from leafward.core.overlays import Compaction, on_path
 from leafward.core.parent import LATEST_LEAF, ParentId
-from leafward.stores.contracts import Appended, NewOverlay
+from leafward.stores.contracts import Appended, NewOverlay, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.journal import entry as kinds
 from leafward.stores.journal.archives import archive_lines
@@ -114,8 +115,12 @@ def _payload(command: object, result: Any) -> Payload:
 
 def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: str | None) -> list[Line]:
     match command:
-        case commands.Append(_, drafts, parent):
-            return _append(drafts, parent, result, neighbour) or [fact(kinds.Created(), at)]
+        case commands.Append(_, drafts, parent, usage=usage):
+            return [
+                *_append(drafts, parent, result, neighbour),
+                *(fact(_attached(one, result.attached_to), at) for one in result.states),
+                *([fact(_used(usage), at)] if usage is not None and result.counted else ()),
+            ] or [fact(kinds.Created(), at)]
         case commands.Upsert(_, draft, parent) if result.inserted:
             return _append([draft], parent, result, neighbour)
         case commands.AddOverlay(_, overlay):
@@ -142,6 +147,17 @@ def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: 
         found += message_lines(draft.message, draft.body, told, above)
         above, below = found[-1][0].id, None
     return found
+
+
+def _attached(state: AttachedState, message_id: str | None) -> Payload:
+    value = None if state.text is None else Raw(state.text)
+    return kinds.StateAttached(message=message_id, name=state.name, value=value)
+
+
+def _used(usage: Usage) -> Payload:
+    return kinds.Used(
+        input=usage.input_tokens, output=usage.output_tokens, cost=usage.cost, model=usage.model, id=usage.usage_id
+    )
 
 
 def _overlay(overlay: NewOverlay, made: Compaction, first_kept: str | None) -> list[Line]:
@@ -237,7 +253,7 @@ def _(command: commands.Rename, result: Any) -> Payload:
 
 @_payload.register
 def _(command: commands.AddUsage, result: Any) -> Payload:
-    return kinds.Used(input=command.input_tokens, output=command.output_tokens, cost=command.cost)
+    return _used(command.usage)
 
 
 @_payload.register

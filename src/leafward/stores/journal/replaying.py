@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from msgspec import UnsetType
 
+from leafward.core.attached_state import AttachedState
 from leafward.core.errors import StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.core.json import decode_body
 from leafward.core.message import Message
 from leafward.core.parent import LATEST_LEAF, ParentId
-from leafward.stores.contracts import NewOverlay
+from leafward.stores.contracts import NewOverlay, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Prompt, Shelf
 from leafward.stores.journal import entry as kinds
@@ -123,7 +124,28 @@ def _(first: kinds.Told, scope: Scope, told: Sequence[Told]) -> c.Command[Any]:
                 drafts.append(stored(payload.below))
             drafts.append(_draft(entry, payload))
     parent: ParentId = LATEST_LEAF if isinstance(first.parent, UnsetType) else first.parent
-    return c.Append(scope, drafts, parent)
+    return c.Append(scope, drafts, parent, state=_states(told), usage=_usage(told))
+
+
+@_command.register
+def _(first: kinds.StateAttached, scope: Scope, told: Sequence[Told]) -> c.Command[Any]:
+    return c.Append(scope, [], first.message, state=_states(told), usage=_usage(told))
+
+
+def _states(told: Sequence[Told]) -> list[AttachedState]:
+    return [
+        AttachedState(one.name, None if one.value is None else bytes(one.value).decode())
+        for _, one in told
+        if isinstance(one, kinds.StateAttached)
+    ]
+
+
+def _usage(told: Sequence[Told]) -> Usage | None:
+    return next((_used(one) for _, one in told if isinstance(one, kinds.Used)), None)
+
+
+def _used(one: kinds.Used) -> Usage:
+    return Usage(one.input, one.output, one.cost, one.model, one.id)
 
 
 def stored(message_id: str) -> Draft:
@@ -228,7 +250,7 @@ def _(first: kinds.Renamed, scope: Scope, told: Sequence[Told]) -> c.Command[Any
 
 @_command.register
 def _(first: kinds.Used, scope: Scope, told: Sequence[Told]) -> c.Command[Any]:
-    return c.AddUsage(scope, first.input, first.output, first.cost)
+    return c.AddUsage(scope, _used(first))
 
 
 @_command.register

@@ -28,7 +28,10 @@ SNAPSHOT = "snapshot"
 SMALLEST = 1024 * 1024
 """Bytes that are left as they are, whatever they tell."""
 
-TABLES = ("session", "tree", "lane", "message", "label", "change", "overlay", "reclaimed", "skill", "prompt")
+TABLES = (
+    *("session", "tree", "lane", "message", "label", "change", "overlay", "reclaimed", "skill", "prompt"),
+    *("point", "used"),
+)
 COUNTED = ("session", "tree", "lane", "overlay")
 COLUMNS = "SELECT name FROM pragma_table_info(?)"
 ROWS = "SELECT {columns} FROM {table}"
@@ -51,7 +54,8 @@ OWN_LENGTH = f"""
         + (SELECT coalesce(sum(length(body) + length(id)), 0) FROM message)
         + (SELECT coalesce(sum(length(summary)), 0) FROM overlay)
         + (SELECT coalesce(sum(length(prompt)), 0) FROM prompt)
-        + (SELECT coalesce(sum(length(ids)), 0) FROM change)"""
+        + (SELECT coalesce(sum(length(ids)), 0) FROM change)
+        + (SELECT coalesce(sum(length(text)), 0) FROM point)"""
 
 
 class Table(msgspec.Struct, array_like=True):

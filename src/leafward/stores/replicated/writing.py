@@ -209,7 +209,7 @@ def _tip(replica: Replica, command: Command[Any]) -> Tip | None:
     """Return what the session ends with, if the command is an append and that is all that it has to know."""
     if not isinstance(command, Append):
         return None
-    if command.parent is not LATEST_LEAF or not command.drafts or replica.marks[replica.own] == NOTHING:
+    if not command.is_plain or replica.marks[replica.own] == NOTHING:
         return None
     ids = [draft.message.id for draft in command.drafts]
     if len(set(ids)) < len(ids) or replica.knows(ids):

@@ -409,11 +409,11 @@ class ServerRunner:
 
 def _name_for(command: object) -> str | None:
     # The message ids of an append say whether it was done.
-    return None if isinstance(command, Append) else new_id()
+    return None if isinstance(command, Append) and command.drafts else new_id()
 
 
 def _below_the_leaf(command: object) -> Append | None:
-    return command if isinstance(command, Append) and command.parent is LATEST_LEAF and command.drafts else None
+    return command if isinstance(command, Append) and command.is_plain else None
 
 
 def _revisions(scopes: list[Scope]) -> Operation[dict[Scope, Revision]]:

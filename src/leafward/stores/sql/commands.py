@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from leafward.core.archive import Archive
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
-from leafward.core.parent import ParentId
-from leafward.stores.contracts import Appended, NewOverlay, Unchanged
+from leafward.core.parent import LATEST_LEAF, ParentId
+from leafward.stores.contracts import Appended, NewOverlay, Unchanged, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Prompt, Shelf
 from leafward.stores.registry import Origin
@@ -61,18 +62,36 @@ class Append:
     drafts: Sequence[Draft]
     parent: ParentId
     weigh: bool = False
+    state: Sequence[AttachedState] = ()
+    usage: Usage | None = None
+    expected_version: int | None = None
 
     @property
     def size(self) -> int:
-        return sum(len(draft.body) for draft in self.drafts)
+        return sum(len(draft.body) for draft in self.drafts) + sum(len(one.text or "") for one in self.state)
 
     @property
     def tokens(self) -> int:
         """What it adds to the window."""
         return sum(draft.tokens for draft in self.drafts)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is nothing but messages to be put below the leaf."""
+        extras = self.state or self.usage is not None or self.expected_version is not None
+        return self.parent is LATEST_LEAF and bool(self.drafts) and not extras
+
     def operation(self, indexing: Indexing) -> Operation[Appended]:
-        return writes.append(indexing, self.scope, self.drafts, self.parent, weigh=self.weigh)
+        return writes.append(
+            indexing,
+            self.scope,
+            self.drafts,
+            self.parent,
+            weigh=self.weigh,
+            state=self.state,
+            usage=self.usage,
+            expected_version=self.expected_version,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,12 +285,10 @@ class Rename(_Small):
 @dataclass(frozen=True, slots=True)
 class AddUsage(_Small):
     scope: Scope
-    input_tokens: int
-    output_tokens: int
-    cost: float
+    usage: Usage
 
-    def operation(self, indexing: Indexing) -> Operation[None]:
-        return registry.add_usage(self.scope, self.input_tokens, self.output_tokens, self.cost)
+    def operation(self, indexing: Indexing) -> Operation[bool]:
+        return registry.add_usage(self.scope, self.usage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from leafward.core import lanes
-from leafward.core.archive import Archive, ArchivedEntry, ArchivedMessage, ArchivedOverlay, ArchivedPrompt, Notice
+from leafward.core.archive import (
+    Archive,
+    ArchivedEntry,
+    ArchivedMessage,
+    ArchivedOverlay,
+    ArchivedPrompt,
+    ArchivedState,
+    ArchivedUsage,
+    Notice,
+)
+from leafward.core.attached_state import TURN, AttachedState
 from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
-from leafward.core.json import decode_body
+from leafward.core.json import decode_body, encode_text
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import on_path
@@ -16,6 +26,7 @@ from leafward.core.times import to_micros
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Entry
 from leafward.stores.registry import Origin
+from leafward.stores.sql import points
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import MOST_WORDS, UNCUT, copy_context, put
 from leafward.stores.sql.operations import Indexing, Operation, SessionRow, find_place, find_session, now, walk
@@ -45,6 +56,7 @@ def fork(indexing: Indexing, scope: Scope, at_message_id: str, target: Scope, na
         yield sql.COPY_LABELS, (distance, copy.tree_no, low, high)
         if source.reclaimed:
             yield sql.COPY_RECLAIMED, (distance, copy.tree_no, low, high)
+    yield from points.copy(source, copy, moves)
     yield sql.MARK_REMOVED, (removed, lane)
     yield from indexing.added(lanes.before_first(lane) + 1)
     inside = [one for one in (yield from spans(source)) if on_path(path, one.low) and on_path(path, one.high)]
@@ -70,6 +82,9 @@ def split(indexing: Indexing, scope: Scope, target: Scope, name: str | None, fir
     # The continuation has none of the texts that loading put into the old history.
     yield sql.DROP_SKILLS, (copy.session_no,)
     yield from append(indexing, target, [first], None)
+    names = [name for name in (yield from points.names(source)) if name != TURN]
+    in_force = yield from points.in_force(source, source.leaf, names)
+    yield from points.attach(copy, None, [AttachedState(*one) for one in in_force.items()], 1)
     yield from end(scope, SPLIT)
     return (yield from read_info(copy.session_no))
 
@@ -108,6 +123,11 @@ def dump(scope: Scope) -> Operation[Archive]:
             for place, call_id, notice in (yield sql.LIST_RECLAIMED, (session.tree_no,))
         ],
         ArchivedPrompt(*prompts[0]) if prompts else None,
+        [
+            ArchivedState(message_id, name, None if text is None else decode_body(text))
+            for message_id, (name, text) in (yield from points.listed(session, ids))
+        ],
+        [ArchivedUsage(*row) for row in (yield sql.LIST_USED, (session.session_no,))],
     )
 
 
@@ -127,6 +147,12 @@ def restore(indexing: Indexing, scope: Scope, archive: Archive) -> Operation[Ses
         yield sql.ADD_OVERLAY, (session.tree_no, one.id, session.version, *ends, one.tokens, one.at, one.summary)
     yield sql.COUNT_OVERLAYS, (len(archive.overlays), session.session_no)
     yield from add_notices(session, [Reclaimed(*one, 0) for one in archive.notices])
+    for one in archive.states:
+        place = points.ROOT if one.message_id is None else (yield from find_place(session, one.message_id))
+        text = None if one.value is None else encode_text(one.value)
+        yield sql.SET_STATE, (session.tree_no, one.name, place, session.version, text)
+    for used in archive.usages:
+        yield sql.ADD_USED, (session.session_no, *used)
     yield from _restore_context(session, archive)
     yield (
         sql.RESTORE_INFO,

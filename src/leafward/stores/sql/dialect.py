@@ -16,7 +16,7 @@ _HELD = frozenset({sql.GET_SESSION, sql.GET_LEASE, sql.HOLD_OWNER})
 _DECODED_AT_ONCE = frozenset({sql.READ_TRUNK, sql.READ_RANGE})
 """Statements whose bodies may as well be texts, which servers give faster."""
 _RETURNING = re.compile(r"\s+RETURNING \w+$")
-_ON_CONFLICT = re.compile(r"ON CONFLICT \(\w+\) DO UPDATE SET")
+_ON_CONFLICT = re.compile(r"ON CONFLICT \([\w, ]+\) DO UPDATE SET")
 _EXCLUDED = re.compile(r"excluded\.(\w+)")
 
 

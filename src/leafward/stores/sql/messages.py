@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
@@ -16,17 +18,19 @@ from leafward.stores.contracts import (
     Appended,
     Changes,
     Cursor,
+    Head,
     NewOverlay,
     PathPage,
     Revision,
     SearchFilter,
     Unchanged,
+    Usage,
     View,
     Weight,
 )
 from leafward.stores.drafts import Draft
 from leafward.stores.leases import Fence
-from leafward.stores.sql import commands, overlays, reads
+from leafward.stores.sql import commands, overlays, points, reads
 from leafward.stores.sql.running import Runner
 
 
@@ -43,8 +47,27 @@ class SqlMessages:
         """The messages that these are a view of: one compaction at a time goes for all views."""
         return self._unfenced or self
 
-    async def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
-        return await self._runner.write(commands.Append(scope, drafts, parent, weigh), self._fence)
+    async def append(
+        self,
+        scope: Scope,
+        drafts: Sequence[Draft],
+        parent: ParentId,
+        *,
+        weigh: bool = False,
+        state: Sequence[AttachedState] = (),
+        usage: Usage | None = None,
+        expected_version: int | None = None,
+    ) -> Appended:
+        command = commands.Append(scope, drafts, parent, weigh, state, usage, expected_version)
+        return await self._runner.write(command, self._fence)
+
+    async def head(self, scope: Scope, names: Sequence[str], *, ids: Sequence[str] = ()) -> Head:
+        return await self._runner.read(scope, lambda: points.head(scope, names, ids))
+
+    async def states(
+        self, scope: Scope, leaf_id: str | None, names: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        return await self._runner.read(scope, lambda: points.states(scope, leaf_id, names))
 
     async def update(self, scope: Scope, draft: Draft) -> Message:
         return await self._runner.write(commands.Update(scope, draft), self._fence)

@@ -9,6 +9,7 @@ from leafward.core.errors import SessionExists, SessionNotFound
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
 from leafward.core.times import from_micros
+from leafward.stores.contracts import Usage
 from leafward.stores.registry import Origin, Page
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import drop_context
@@ -102,9 +103,29 @@ def rename(scope: Scope, name: str) -> Operation[None]:
     yield sql.RENAME_SESSION, (name, (yield from now()), session.session_no)
 
 
-def add_usage(scope: Scope, input_tokens: int, output_tokens: int, cost: float) -> Operation[None]:
+def add_usage(scope: Scope, usage: Usage) -> Operation[bool]:
     session = yield from need_session(scope)
-    yield sql.ADD_USAGE, (input_tokens, output_tokens, cost, (yield from now()), session.session_no)
+    return (yield from count_usage(session, usage, is_new=True))
+
+
+def count_usage(session: SessionRow, usage: Usage, *, is_new: bool) -> Operation[bool]:
+    """Add usage to what a session has used, if it `is_new` or has a name that was not counted before."""
+    at = yield from now()
+    if usage.usage_id is None:
+        if not is_new:
+            return False
+    elif (yield sql.HAS_USED, (session.session_no, usage.usage_id)):
+        return False
+    else:
+        yield (
+            sql.ADD_USED,
+            (
+                *(session.session_no, usage.usage_id, usage.model),
+                *(usage.input_tokens, usage.output_tokens, usage.cost, at),
+            ),
+        )
+    yield sql.ADD_USAGE, (usage.input_tokens, usage.output_tokens, usage.cost, at, session.session_no)
+    return True
 
 
 def end(scope: Scope, reason: str) -> Operation[None]:
@@ -133,6 +154,7 @@ def remove(session: SessionRow) -> Operation[None]:
     """Remove a session, and let go of its tree and its shelves."""
     yield from drop_context(session.owner_no, session.session_no)
     yield sql.DROP_CHANGES, (session.session_no,)
+    yield sql.DROP_USED, (session.session_no,)
     yield sql.DROP_SESSION, (session.session_no,)
     yield sql.DISCARD_TREE, (session.tree_no,)
 

@@ -186,6 +186,28 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (session_id, state_key, item_index)
         )""",
     ),
+    (
+        """
+        CREATE TABLE {p}point (
+            tree_no INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            place INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            text TEXT,
+            PRIMARY KEY (tree_no, name, place)
+        ) WITHOUT ROWID""",
+        """
+        CREATE TABLE {p}used (
+            session_no INTEGER NOT NULL,
+            usage_id TEXT NOT NULL,
+            model TEXT,
+            input_tokens INTEGER NOT NULL,
+            output_tokens INTEGER NOT NULL,
+            cost REAL NOT NULL,
+            at INTEGER NOT NULL,
+            PRIMARY KEY (session_no, usage_id)
+        ) WITHOUT ROWID""",
+    ),
 )
 
 GET_META = "SELECT value FROM {p}meta WHERE name = ?"

@@ -45,6 +45,7 @@ DROP_TREE = (
     "DELETE FROM {p}label WHERE tree_no = ?",
     "DELETE FROM {p}overlay WHERE tree_no = ?",
     "DELETE FROM {p}reclaimed WHERE tree_no = ?",
+    "DELETE FROM {p}point WHERE tree_no = ?",
     "DELETE FROM {p}lane WHERE tree_no = ?",
     "DELETE FROM {p}tree WHERE tree_no = ?",
 )
@@ -177,6 +178,31 @@ LIST_LABELS = """
 ADD_CHANGE = "INSERT INTO {p}change (session_no, seq, kind, ids) VALUES (?, ?, ?, ?)"
 
 LIST_CHANGES = "SELECT seq, kind, ids FROM {p}change WHERE session_no = ? AND seq > ? ORDER BY seq"
+
+# States attached to places. Place 0 is the root, above every lane.
+
+GET_STATE = """
+    SELECT text FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1"""
+
+SET_STATE = """
+    INSERT INTO {p}point (tree_no, name, place, seq, text) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (tree_no, name, place) DO UPDATE SET seq = excluded.seq, text = excluded.text"""
+
+# Asked for once for each name that a tree has: names are few, states may be many.
+NEXT_STATE_NAME = "SELECT min(name) FROM {p}point WHERE tree_no = ? AND name > ?"
+
+HAS_STATE = "SELECT 1 FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ? LIMIT 1"
+
+LIST_STATES = "SELECT place, text FROM {p}point WHERE tree_no = ? AND name = ? ORDER BY place"
+
+LIST_STATE_PLACES = "SELECT place FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ?"
+
+DROP_STATE = "DELETE FROM {p}point WHERE tree_no = ? AND name = ? AND place = ?"
+
+COPY_STATES = """
+    INSERT INTO {p}point (tree_no, name, place, seq, text)
+    SELECT CAST(? AS INTEGER), name, place + ?, CAST(? AS INTEGER), text
+    FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ?"""
 
 # Overlays.
 
@@ -325,6 +351,18 @@ END_SESSION = "UPDATE {p}session SET end_reason = ?, updated_at = ? WHERE sessio
 ADD_USAGE = """
     UPDATE {p}session SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,
         estimated_cost = estimated_cost + ?, updated_at = ? WHERE session_no = ?"""
+
+HAS_USED = "SELECT 1 FROM {p}used WHERE session_no = ? AND usage_id = ?"
+
+ADD_USED = """
+    INSERT INTO {p}used (session_no, usage_id, model, input_tokens, output_tokens, cost, at)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+LIST_USED = """
+    SELECT usage_id, model, input_tokens, output_tokens, cost, at FROM {p}used WHERE session_no = ?
+    ORDER BY at, usage_id"""
+
+DROP_USED = "DELETE FROM {p}used WHERE session_no = ?"
 
 RESTORE_INFO = """
     UPDATE {p}session SET input_tokens = ?, output_tokens = ?, estimated_cost = ?, end_reason = ?, created_at = ?

@@ -189,11 +189,33 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX {p}done_at ON {p}done (at)",
     ),
     ("CREATE INDEX {p}owner_user ON {p}owner (user_id)",),
+    (
+        """
+        CREATE TABLE {p}point (
+            tree_no {int} NOT NULL,
+            name {id} NOT NULL,
+            place {int} NOT NULL,
+            seq {int} NOT NULL,
+            text {text},
+            PRIMARY KEY (tree_no, name, place)
+        ){options}""",
+        """
+        CREATE TABLE {p}used (
+            session_no {int} NOT NULL,
+            usage_id {id} NOT NULL,
+            model {text},
+            input_tokens {int} NOT NULL,
+            output_tokens {int} NOT NULL,
+            cost {real} NOT NULL,
+            at {int} NOT NULL,
+            PRIMARY KEY (session_no, usage_id)
+        ){options}""",
+    ),
 )
 
 TABLES = (
     *("owner", "session", "tree", "lane", "message", "words", "unindexed", "label", "change", "overlay", "reclaimed"),
-    *("skill", "prompt", "shelf", "entry", "entry_word", "lease", "ticket", "done"),
+    *("skill", "prompt", "shelf", "entry", "entry_word", "lease", "ticket", "done", "point", "used"),
 )
 
 CREATE_STATES = """

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from leafward.core import lanes
-from leafward.core.errors import MessageNotFound
+from leafward.core.attached_state import AttachedState
+from leafward.core.errors import MessageNotFound, StaleSession
 from leafward.core.ids import Scope
 from leafward.core.json import decode_body
 from leafward.core.message import Message
 from leafward.core.notices import shown_tokens
 from leafward.core.parent import LATEST_LEAF, ParentId
-from leafward.stores.contracts import Appended, Weight
+from leafward.stores.contracts import Appended, Usage, Weight
 from leafward.stores.drafts import Draft
+from leafward.stores.sql import points
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import drop_shown
 from leafward.stores.sql.operations import (
@@ -31,12 +33,24 @@ from leafward.stores.sql.operations import (
     walk,
 )
 from leafward.stores.sql.overlays import move_ends, weigh_window
+from leafward.stores.sql.registry import count_usage
 
 
 def append(
-    indexing: Indexing, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False
+    indexing: Indexing,
+    scope: Scope,
+    drafts: Sequence[Draft],
+    parent: ParentId,
+    *,
+    weigh: bool = False,
+    state: Sequence[AttachedState] = (),
+    usage: Usage | None = None,
+    expected_version: int | None = None,
 ) -> Operation[Appended]:
     found = yield from find_session(scope)
+    if found is None and not drafts and state and all(one.text is None for one in state):
+        # There is nothing to remove, and nothing that would bring a session into being.
+        return Appended([], 0, None)
     session = found or (yield from create_session(scope))
     version = session.version + 1
     tip = session.leaf
@@ -70,14 +84,44 @@ def append(
             (leaf, session.tree_no, version, message.id, message.role, draft.tokens, message.at, draft.body.decode())
         )
         stored.append(message)
+    if not drafts and state:
+        above = yield from _find_parent(session, parent)
+    attached = (yield from points.attach(session, above, state, version)) if state else []
+    if (rows or (attached and not drafts)) and expected_version not in (None, session.version):
+        raise StaleSession(scope.session_id, expected=expected_version, found=session.version)
+    counted = usage is not None and (
+        yield from count_usage(session, _named(usage, rows), is_new=bool(rows) or not drafts)
+    )
+    result = Appended(
+        stored,
+        len(rows),
+        None,
+        version=version if rows or attached else session.version,
+        states=attached,
+        attached_to=stored[-1].id if stored else (yield from _id_at(above)),
+        counted=counted,
+    )
     if leaf is None:
-        return Appended(stored, 0, None)
+        if attached:
+            yield from record(session, "state", [] if result.attached_to is None else [result.attached_to])
+        return result
     yield sql.ADD_MESSAGE, rows if len(rows) > 1 else rows[0]
     session = session._replace(leaf=leaf, window=window)
     if weigh and window is None:
         session = session._replace(window=(yield from weigh_window(session)))
     yield sql.MOVE_SESSION, (leaf, version, session.window, (yield from now()), session.session_no)
-    return Appended(stored, len(rows), (yield from _weight(session)) if weigh else None)
+    return result._replace(weight=(yield from _weight(session))) if weigh else result
+
+
+def _named(usage: Usage, rows: Many) -> Usage:
+    """Return usage under a name, where its model is to be kept: that of the message it was stored with."""
+    if usage.model is None or usage.usage_id is not None or not rows:
+        return usage
+    return usage._replace(usage_id=rows[-1][3])
+
+
+def _id_at(place: int | None) -> Operation[str | None]:
+    return None if place is None else single((yield sql.GET_ID, (place,)))
 
 
 def _weight(session: SessionRow) -> Operation[Weight]:
@@ -137,6 +181,7 @@ def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Oper
             yield sql.DROP_RECLAIMED, places
         yield sql.DROP_MESSAGE, places
         yield sql.RAISE_FLOOR, Many((place + 1, place + 1, lanes.lane_of(place)) for place in gone.values())
+        yield from points.drop_unreachable(session, gone.values())
         yield from move_ends(session, frozenset(gone.values()))
         leaf = yield from walk(session, lanes.nearest(session.leaf))
         yield from record(session._replace(leaf=leaf, window=None), "delete", list(gone))
@@ -147,7 +192,7 @@ def clear(scope: Scope) -> Operation[None]:
     session = yield from find_session(scope)
     if session is None:
         return
-    emptied = bool((yield sql.HAS_MESSAGES, (session.tree_no,)))
+    emptied = bool((yield sql.HAS_MESSAGES, (session.tree_no,))) or bool((yield from points.names(session)))
     if emptied:
         # The old tree is only let go of here; its rows and words are removed in slices, in the background.
         fresh = (yield sql.ADD_TREE, (session.owner_no,))[0][0]
@@ -204,7 +249,8 @@ def _next_place(session: SessionRow, above: int | None, *, may_continue: bool) -
     if above is not None and may_continue:
         lane = lanes.lane_of(above)
         floor, last = (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
-        if last == above:
+        # States of deleted messages after it may be in force on a branch: a lane of its own stays clear of them.
+        if last == above and (floor <= above + 1 or not (yield from points.has_any(session, above + 1, floor))):
             return max(above + 1, floor)
     lane = cast(int, (yield sql.ADD_LANE, (session.tree_no, above))[0][0])
     return lanes.before_first(lane) + 1

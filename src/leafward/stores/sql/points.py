@@ -1,0 +1,140 @@
+"""States attached to places of a tree, as operations.
+
+In force at a place is the nearest state at or above it. Places rise along a path, so in each of its lanes that is the
+last one of a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from leafward.core import lanes
+from leafward.core.attached_state import TURN, AttachedState, is_same, read_states
+from leafward.core.errors import MessageNotFound
+from leafward.core.ids import Scope
+from leafward.stores.contracts import NO_HEAD, Head
+from leafward.stores.sql import statements as sql
+from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, single, walk
+
+ROOT = 0
+"""The place of what is attached before the first message; no lane has it."""
+
+
+def in_force(session: SessionRow, place: int | None, names: Iterable[str]) -> Operation[dict[str, str]]:
+    """Return the states of these names in force at a place, going up from lane to lane until all are found."""
+    found: dict[str, str | None] = {}
+    wanted = list(dict.fromkeys(names))
+    while wanted:
+        low, high = (ROOT, ROOT) if place is None else (lanes.before_first(lanes.lane_of(place)), place)
+        for name in wanted:
+            rows = yield sql.GET_STATE, (session.tree_no, name, low, high)
+            if rows:
+                found[name] = rows[0][0]
+        if place is None:
+            break
+        wanted = [name for name in wanted if name not in found]
+        place = (yield from walk(session, lanes.origin(lanes.lane_of(place)))) if wanted else None
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def attach(
+    session: SessionRow, place: int | None, states: Sequence[AttachedState], version: int
+) -> Operation[list[AttachedState]]:
+    """Attach states to a place; return those that were not in force there before."""
+    before = yield from in_force(session, place, (one.name for one in states))
+    # Of two with one name the last counts.
+    changed = [one for one in {one.name: one for one in states}.values() if not is_same(one.text, before.get(one.name))]
+    for name, text in changed:
+        yield sql.SET_STATE, (session.tree_no, name, ROOT if place is None else place, version, text)
+    return changed
+
+
+def names(session: SessionRow) -> Operation[list[str]]:
+    """Return the names that any place of the tree has a state of, in order."""
+    found: list[str] = []
+    name = single((yield sql.NEXT_STATE_NAME, (session.tree_no, "")))
+    while name is not None:
+        found.append(name)
+        name = single((yield sql.NEXT_STATE_NAME, (session.tree_no, name)))
+    return found
+
+
+def has_any(session: SessionRow, low: int, high: int) -> Operation[bool]:
+    """Tell whether a state is attached to one of these places."""
+    for name in (yield from names(session)):
+        if (yield sql.HAS_STATE, (session.tree_no, name, low, high)):
+            return True
+    return False
+
+
+def states(scope: Scope, leaf_id: str | None, wanted: Sequence[str] | None) -> Operation[dict[str, dict[str, Any]]]:
+    """Return the states in force at a message, or at the leaf."""
+    session = yield from find_session(scope)
+    if session is None:
+        if leaf_id is not None:
+            raise MessageNotFound(leaf_id)
+        return {}
+    place = session.leaf if leaf_id is None else (yield from find_place(session, leaf_id))
+    chosen = (yield from names(session)) if wanted is None else wanted
+    return read_states((yield from in_force(session, place, chosen)))
+
+
+def head(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[Head]:
+    session = yield from find_session(scope)
+    if session is None:
+        return NO_HEAD
+    leaf_id = None if session.leaf is None else single((yield sql.GET_ID, (session.leaf,)))
+    known: dict[str, bool] = {}
+    for message_id in dict.fromkeys(ids):
+        place = single((yield sql.FIND_PLACE, (session.tree_no, message_id)))
+        if place is not None:
+            known[message_id] = yield from walk(session, lanes.is_on_path(place, session.leaf))
+    return Head(session.version, leaf_id, read_states((yield from in_force(session, session.leaf, wanted))), known)
+
+
+def drop_unreachable(session: SessionRow, gone: Iterable[int]) -> Operation[None]:
+    """Remove the states of deleted messages, of these and of earlier ones, that have no message below them any more."""
+    kept = yield from names(session)
+    low: int | None = None
+    for deleted in sorted(gone, reverse=True) if kept else ():
+        if low is not None and low <= deleted:
+            continue
+        # Only a message right below a deleted one can have been the last that its state was in force for.
+        ranges = yield from walk(session, lanes.gap(deleted))
+        low = ranges[0][0]
+        for name in kept:
+            for first, last in ranges:
+                for (place,) in (yield sql.LIST_STATE_PLACES, (session.tree_no, name, first, last)):
+                    if not (yield from walk(session, lanes.children(place))):
+                        yield sql.DROP_STATE, (session.tree_no, name, place)
+
+
+def copy(source: SessionRow, copied: SessionRow, moves: Sequence[tuple[int, int, int]]) -> Operation[None]:
+    """Copy the states along a path; each move is a range of its places and their distance to the new ones."""
+    for name in (yield from names(source)):
+        if name != TURN:
+            for low, high, distance in ((ROOT, ROOT, 0), *moves):
+                yield sql.COPY_STATES, (copied.tree_no, distance, 1, source.tree_no, name, low, high)
+
+
+def listed(session: SessionRow, ids: dict[int, str]) -> Operation[list[tuple[str | None, AttachedState]]]:
+    """Return every state of a tree with the id of its message; `ids` are those of the messages by their places.
+
+    The state of a deleted message is returned for each message right below it that has no nearer one.
+    """
+    found: list[tuple[str | None, AttachedState]] = []
+    for name in (yield from names(session)):
+        if name == TURN:
+            continue
+        by_place: dict[int, str | None] = dict((yield sql.LIST_STATES, (session.tree_no, name)))
+        for place in sorted(by_place, reverse=True):
+            if place != ROOT and place not in ids:
+                for below in (yield from walk(session, lanes.children(place))):
+                    by_place.setdefault(below, by_place[place])
+        found += [
+            (ids.get(place), AttachedState(name, text))
+            for place, text in sorted(by_place.items())
+            if place == ROOT or place in ids
+        ]
+    return found
