@@ -6,6 +6,8 @@ import pytest
 
 from leafward.stores import AgentStateStore, Store
 from leafward.testing import (
+    AttachedStateContract,
+    BatchContract,
     ChangeContract,
     CompactionContract,
     ContextContract,
@@ -32,6 +34,8 @@ class EveryVolatileContract(
     ScopeContract,
     RegistryContract,
     StoreContract,
+    AttachedStateContract,
+    BatchContract,
     OurStateContract,
 ):
     """Every promise that holds for as long as a store is open; a subclass gives the fixture `store`."""

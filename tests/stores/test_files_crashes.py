@@ -17,6 +17,7 @@ import pytest
 
 from leafward import Message, OutcomeUnknown, Session, StorageFull, StoreError, open_store, user
 from leafward.core.ids import Scope
+from leafward.stores.contracts import Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Shelf
 from leafward.stores.files import FileStore, writing
@@ -173,7 +174,7 @@ class TestFailingDisks:
                 commit(self, connection)
 
             monkeypatch.setattr(writing.Journals, "commit", fails_once)
-            await asyncio.gather(*(store.registry.add_usage(S, 1, 1, 0.5) for _ in range(30)))
+            await asyncio.gather(*(store.registry.add_usage(S, Usage(1, 1, 0.5)) for _ in range(30)))
             assert failed == 1
         drop_index(tmp_path)
         async with opened(tmp_path) as store:

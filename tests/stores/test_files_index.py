@@ -15,7 +15,7 @@ import pytest
 from leafward import Session, StoreError, user
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
-from leafward.stores.contracts import NewOverlay
+from leafward.stores.contracts import NewOverlay, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Prompt, Shelf
 from leafward.stores.files import FileStore
@@ -41,7 +41,7 @@ async def grow(store: FileStore) -> None:
     await store.entries.load_skill(scope, "skills", "cook")
     await store.entries.keep_prompt(scope, Prompt("You are", 2, "f"), replace=True)
     await store.registry.rename(scope, "Walnuts")
-    await store.registry.add_usage(scope, 3, 4, 0.25)
+    await store.registry.add_usage(scope, Usage(3, 4, 0.25))
     await store.registry.fork(scope, "m3", Scope.of("fork"), "Copy")
     await store.registry.split(scope, Scope.of("next"), None, Draft(*Message("user", "go on").sealed(), 2))
     await store.registry.create(Scope.of("empty"), Origin("Empty"))

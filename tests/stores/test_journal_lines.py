@@ -11,7 +11,7 @@ from typing import Any
 from leafward import LATEST_LEAF, Message
 from leafward.core.ids import Scope
 from leafward.core.notices import Reclaimed
-from leafward.stores.contracts import NewOverlay
+from leafward.stores.contracts import NewOverlay, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Prompt, Shelf
 from leafward.stores.journal.transcript import entries_of, last_id
@@ -62,7 +62,7 @@ def whole_journal() -> Journalled:
         c.UnloadSkill(S, "skills", "cook", []),
         c.KeepPrompt(S, Prompt("You are helpful.", 4, "abc"), True),
         c.Rename(S, "Rain"),
-        c.AddUsage(S, 10, 5, 0.25),
+        c.AddUsage(S, Usage(10, 5, 0.25)),
         c.Checkout(S, "m4"),
         c.Delete(S, ["m6"]),
         c.Clear(S),

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from msgspec import Meta, Struct
 from msgspec import field as named
 
+from leafward.core.attached_state import TURN
 from leafward.core.ids import RESERVED_PREFIX, check_id
 from leafward.core.info import SessionInfo
 from leafward.core.json import Plain
@@ -295,7 +296,7 @@ def _read(data: Mapping[str, Any]) -> Archive:
 
 
 def _read_state(one: _State, where: str) -> ArchivedState:
-    name = _checked(_id, one.name, f"{where}.name")
+    name = _checked(_state_name, one.name, f"{where}.name")
     value = None if one.value is None else Plain(f"{where}.value").copy(one.value)
     return ArchivedState(_optional(one.message), name, value)
 
@@ -362,6 +363,12 @@ def _checked(check: Callable[[str], T], value: str, where: str) -> T:
 
 def _id(value: str) -> str:
     return check_id("id", value)
+
+
+def _state_name(name: str) -> str:
+    if name == TURN:
+        raise ValueError("a copy of a session has no open turn")
+    return _id(name)
 
 
 def _written(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from leafward.core.errors import InvalidId, MessageTooLarge
 from leafward.core.ids import check_id
-from leafward.core.json import Plain, decode_body, encode
+from leafward.core.json import Plain, decode_body, encode, encode_sorted
 
 OUR_PREFIX = "leafward."
 """Names that begin so are for this library's own use."""
@@ -62,4 +62,10 @@ def is_same(text: str | None, other: str | None) -> bool:
     """Tell whether two stored states have equal values, whatever the order of their keys."""
     if text == other:
         return True
-    return text is not None and other is not None and decode_body(text) == decode_body(other)
+    # Python's equality would take 1, 1.0 and true for the same.
+    return (
+        text is not None
+        and other is not None
+        and len(text) == len(other)
+        and encode_sorted(decode_body(text)) == encode_sorted(decode_body(other))
+    )

@@ -16,6 +16,8 @@ decode = msgspec.json.Decoder().decode
 decode_body = msgspec.json.Decoder(dict[str, Any]).decode
 """Decodes what a store keeps of a message, and refuses what is not an object."""
 encode = msgspec.json.Encoder().encode
+encode_sorted = msgspec.json.Encoder(order="sorted").encode
+"""Encodes with keys in order: equal JSON values, and no others, have equal bytes."""
 
 
 def encode_text(value: object) -> str:

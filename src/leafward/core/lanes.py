@@ -135,6 +135,18 @@ def children(place: int | None) -> Walk[list[int]]:
     return found
 
 
+def has_below(place: int, end: int | None = None) -> Walk[bool]:
+    """Tell whether a message hangs below `place`, but for those from `end` on in its lane and what branched there."""
+    spots = [(place, last_of(lane_of(place)) if end is None else end - 1)]
+    while spots:
+        spot, last = spots.pop()
+        if (yield First(spot + 1, last)) is not None:
+            return True
+        forks: list[int] = yield Forks(spot, last)
+        spots.extend((before_first(lane), last_of(lane)) for lane in forks)
+    return False
+
+
 def leaves() -> Walk[list[int]]:
     """Find the messages that have no children."""
     found: list[int] = []

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from leafward.core.archive import Archive
+from leafward.core.attached_state import attach
 from leafward.core.compaction import CompactFunction
 from leafward.core.errors import ConfigurationError, SessionNotFound
 from leafward.core.ids import Owner, Scope, check_id, new_id, refusal
@@ -316,6 +317,8 @@ def _read_archive(data: Mapping[str, Any], largest: int) -> Archive:
     archive = Archive.from_json(data)
     for one in archive.messages:
         check_size(*one.message.sealed(), largest)
+    for state in archive.states:
+        attach(state.name, state.value, largest=largest)
     return archive
 
 

@@ -19,7 +19,12 @@ import pytest
 
 # Contracts live in an installed package, where pytest would leave `assert` unexplained.
 pytest.register_assert_rewrite(
+    "leafward.testing.attached_copies",
+    "leafward.testing.attached_deletion",
+    "leafward.testing.attached_state",
+    "leafward.testing.attached_values",
     "leafward.testing.automatic",
+    "leafward.testing.batches",
     "leafward.testing.branch_compaction",
     "leafward.testing.changes",
     "leafward.testing.compaction",
@@ -54,6 +59,8 @@ pytest.register_assert_rewrite(
     "leafward.testing.versioned_states",
 )
 
+from leafward.testing.attached_state import AttachedStateContract  # noqa: E402
+from leafward.testing.batches import BatchContract  # noqa: E402
 from leafward.testing.changes import ChangeContract  # noqa: E402
 from leafward.testing.compaction import CompactionContract  # noqa: E402
 from leafward.testing.context import ContextContract  # noqa: E402
@@ -70,6 +77,8 @@ from leafward.testing.tree import TreeContract  # noqa: E402
 from leafward.testing.versioned_states import VersionedStateContract  # noqa: E402
 
 __all__ = [
+    "AttachedStateContract",
+    "BatchContract",
     "ChangeContract",
     "CompactionContract",
     "ContextContract",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from msgspec import Raw
-
 from leafward.core.archive import (
     Archive,
     ArchivedEntry,
@@ -18,7 +16,7 @@ from leafward.core.archive import (
     Notice,
 )
 from leafward.core.info import SessionInfo
-from leafward.core.json import decode_body, encode
+from leafward.core.json import decode_body, encode, encode_text
 from leafward.core.notices import Reclaimed
 from leafward.core.times import from_micros, to_micros
 from leafward.stores.drafts import Draft
@@ -36,19 +34,23 @@ def archive_lines(archive: Archive, at: int, ends: str | None = None) -> list[Li
         *(fact(kinds.Labelled(message=id, name=name), at) for id, name in archive.labels.items()),
         *_summaries(archive),
         *_context(archive, at),
-        *(fact(_state(one), at) for one in archive.states),
+        *(fact(_attached(one), at) for one in archive.states),
         *(fact(_usage(one), at) for one in archive.usages),
     ]
 
 
-def _state(one: ArchivedState) -> kinds.StateAttached:
-    value = None if one.value is None else Raw(encode(one.value))
-    return kinds.StateAttached(message=one.message_id, name=one.name, value=value)
+def _attached(one: ArchivedState) -> kinds.StateAttached:
+    return kinds.StateAttached.of(one.message_id, one.name, None if one.value is None else encode_text(one.value))
 
 
 def _usage(one: ArchivedUsage) -> kinds.Used:
     return kinds.Used(
-        input=one.input_tokens, output=one.output_tokens, cost=one.cost, model=one.model, id=one.usage_id, created=one.at
+        input=one.input_tokens,
+        output=one.output_tokens,
+        cost=one.cost,
+        model=one.model,
+        id=one.usage_id,
+        created=one.at,
     )
 
 
@@ -143,9 +145,9 @@ def read_archive(
                 archive.skills.append((payload.label, payload.key))
             case kinds.ReclaimedResults():
                 archive.notices.extend(Notice(*one[:3]) for one in payload.results)
-            case kinds.StateAttached(value=value):
-                known = None if value is None else decode_body(bytes(value))
-                archive.states.append(ArchivedState(payload.message, payload.name, known))
+            case kinds.StateAttached(text=text):
+                value = None if text is None else decode_body(text)
+                archive.states.append(ArchivedState(payload.message, payload.name, value))
             case kinds.Used(id=str(id)):
                 used = payload.model, payload.input, payload.output, payload.cost, payload.created or 0
                 archive.usages.append(ArchivedUsage(id, *used))

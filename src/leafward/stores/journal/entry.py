@@ -126,12 +126,21 @@ class Labelled(Payload):
 
 
 class StateAttached(Payload):
-    """A state attached to a message, or to the root; without a value it was removed there."""
+    """A state attached to a message, or to the root; `null` in place of a value: it was removed there."""
 
     kind = "state"
     message: str | None
     name: str
-    value: Raw | None
+    value: Raw
+
+    @classmethod
+    def of(cls, message_id: str | None, name: str, text: str | None) -> StateAttached:
+        return cls(message=message_id, name=name, value=Raw("null" if text is None else text))
+
+    @property
+    def text(self) -> str | None:
+        text = str(self.value, "utf-8")
+        return None if text == "null" else text
 
 
 class Summarised(Payload, rename={"start": "from", "end": "to"}):

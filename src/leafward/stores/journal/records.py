@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Raw
 
 from leafward.core import lanes
-from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.json import encode
 from leafward.core.message import Message
@@ -118,7 +117,7 @@ def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: str 
         case commands.Append(_, drafts, parent, usage=usage):
             return [
                 *_append(drafts, parent, result, neighbour),
-                *(fact(_attached(one, result.attached_to), at) for one in result.states),
+                *(fact(kinds.StateAttached.of(result.attached_to, *one), at) for one in result.states),
                 *([fact(_used(usage), at)] if usage is not None and result.counted else ()),
             ] or [fact(kinds.Created(), at)]
         case commands.Upsert(_, draft, parent) if result.inserted:
@@ -147,11 +146,6 @@ def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: 
         found += message_lines(draft.message, draft.body, told, above)
         above, below = found[-1][0].id, None
     return found
-
-
-def _attached(state: AttachedState, message_id: str | None) -> Payload:
-    value = None if state.text is None else Raw(state.text)
-    return kinds.StateAttached(message=message_id, name=state.name, value=value)
 
 
 def _used(usage: Usage) -> Payload:

@@ -123,6 +123,9 @@ def _(first: kinds.Told, scope: Scope, told: Sequence[Told]) -> c.Command[Any]:
             if payload.below is not None:
                 drafts.append(stored(payload.below))
             drafts.append(_draft(entry, payload))
+        elif isinstance(payload, kinds.StateAttached) and payload.message not in (None, drafts[-1].message.id):
+            # The last message of the batch was stored before.
+            drafts.append(stored(payload.message))
     parent: ParentId = LATEST_LEAF if isinstance(first.parent, UnsetType) else first.parent
     return c.Append(scope, drafts, parent, state=_states(told), usage=_usage(told))
 
@@ -133,11 +136,7 @@ def _(first: kinds.StateAttached, scope: Scope, told: Sequence[Told]) -> c.Comma
 
 
 def _states(told: Sequence[Told]) -> list[AttachedState]:
-    return [
-        AttachedState(one.name, None if one.value is None else bytes(one.value).decode())
-        for _, one in told
-        if isinstance(one, kinds.StateAttached)
-    ]
+    return [AttachedState(one.name, one.text) for _, one in told if isinstance(one, kinds.StateAttached)]
 
 
 def _usage(told: Sequence[Told]) -> Usage | None:

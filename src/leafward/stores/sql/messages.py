@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leafward.core.attached_state import AttachedState
-from leafward.core.ids import Owner, Scope
+from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
@@ -58,6 +58,9 @@ class SqlMessages:
         usage: Usage | None = None,
         expected_version: int | None = None,
     ) -> Appended:
+        if usage is not None and usage.model is not None and usage.usage_id is None and not drafts:
+            # Only usage with a name is kept by itself, with its model.
+            usage = usage._replace(usage_id=new_id())
         command = commands.Append(scope, drafts, parent, weigh, state, usage, expected_version)
         return await self._runner.write(command, self._fence)
 

@@ -94,7 +94,7 @@ def head(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[H
 
 
 def drop_unreachable(session: SessionRow, gone: Iterable[int]) -> Operation[None]:
-    """Remove the states of deleted messages, of these and of earlier ones, that have no message below them any more."""
+    """Remove the states of deleted messages, these and earlier ones, that are in force for no message any more."""
     kept = yield from names(session)
     low: int | None = None
     for deleted in sorted(gone, reverse=True) if kept else ():
@@ -106,8 +106,19 @@ def drop_unreachable(session: SessionRow, gone: Iterable[int]) -> Operation[None
         for name in kept:
             for first, last in ranges:
                 for (place,) in (yield sql.LIST_STATE_PLACES, (session.tree_no, name, first, last)):
-                    if not (yield from walk(session, lanes.children(place))):
+                    if not (yield from _is_needed(session, name, place)):
                         yield sql.DROP_STATE, (session.tree_no, name, place)
+
+
+def _is_needed(session: SessionRow, name: str, place: int) -> Operation[bool]:
+    """Tell whether the state of a deleted message is in force for any that is left.
+
+    The next one in its lane hides it from there on. So of the states that deletes leave behind there are no more than
+    branches, however many messages are deleted.
+    """
+    last = lanes.last_of(lanes.lane_of(place))
+    following = single((yield sql.NEXT_STATE_PLACE, (session.tree_no, name, place, last)))
+    return (yield from walk(session, lanes.has_below(place, following)))
 
 
 def copy(source: SessionRow, copied: SessionRow, moves: Sequence[tuple[int, int, int]]) -> Operation[None]:

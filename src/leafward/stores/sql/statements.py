@@ -197,6 +197,8 @@ LIST_STATES = "SELECT place, text FROM {p}point WHERE tree_no = ? AND name = ? O
 
 LIST_STATE_PLACES = "SELECT place FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ?"
 
+NEXT_STATE_PLACE = "SELECT min(place) FROM {p}point WHERE tree_no = ? AND name = ? AND place > ? AND place <= ?"
+
 DROP_STATE = "DELETE FROM {p}point WHERE tree_no = ? AND name = ? AND place = ?"
 
 COPY_STATES = """

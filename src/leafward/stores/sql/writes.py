@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from hashlib import blake2b
+from typing import Any, NamedTuple, cast
 
 from leafward.core import lanes
 from leafward.core.attached_state import AttachedState
 from leafward.core.errors import MessageNotFound, StaleSession
 from leafward.core.ids import Scope
-from leafward.core.json import decode_body
+from leafward.core.json import decode_body, encode
 from leafward.core.message import Message
 from leafward.core.notices import shown_tokens
 from leafward.core.parent import LATEST_LEAF, ParentId
@@ -48,11 +49,62 @@ def append(
     expected_version: int | None = None,
 ) -> Operation[Appended]:
     found = yield from find_session(scope)
-    if found is None and not drafts and state and all(one.text is None for one in state):
+    if found is None and not drafts and state and usage is None and all(one.text is None for one in state):
         # There is nothing to remove, and nothing that would bring a session into being.
+        if isinstance(parent, str):
+            raise MessageNotFound(parent)
         return Appended([], 0, None)
     session = found or (yield from create_session(scope))
+    placed = yield from _place(indexing, session, drafts, parent)
+    place, rows = placed.last, placed.rows
+    if not drafts and state:
+        place = yield from _find_parent(session, parent)
     version = session.version + 1
+    attached = (yield from points.attach(session, place, state, version)) if state else []
+    counted = False
+    if usage is not None:
+        named = _named(usage, rows, (yield from now()))
+        counted = yield from count_usage(session, named, is_new=bool(rows) or not drafts)
+    # Of a retry, which finds all its messages stored, nothing is expected.
+    is_new = bool(rows) if drafts else bool(attached) or counted
+    if is_new and expected_version is not None and expected_version != session.version:
+        raise StaleSession(scope.session_id, expected=expected_version, found=session.version)
+    result = Appended(
+        placed.messages,
+        len(rows),
+        None,
+        version=version if rows or attached else session.version,
+        states=attached,
+        attached_to=placed.messages[-1].id if drafts else (yield from _id_at(place)),
+        counted=counted,
+    )
+    if not rows:
+        if attached:
+            yield from record(session, "state", [] if result.attached_to is None else [result.attached_to])
+        return result
+    yield sql.ADD_MESSAGE, rows if len(rows) > 1 else rows[0]
+    session = session._replace(leaf=rows[-1][0], window=placed.window)
+    if weigh and session.window is None:
+        session = session._replace(window=(yield from weigh_window(session)))
+    yield sql.MOVE_SESSION, (session.leaf, version, session.window, (yield from now()), session.session_no)
+    return result._replace(weight=(yield from _weight(session))) if weigh else result
+
+
+class _Placed(NamedTuple):
+    """Messages and where they stand, before any of them is written."""
+
+    messages: list[Message]
+    """All of them as they are, or will be, stored."""
+    rows: Many
+    """Those that are new."""
+    last: int | None
+    """The place of the last one."""
+    window: int | None
+    """Tokens of the history that ends at the last new one."""
+
+
+def _place(indexing: Indexing, session: SessionRow, drafts: Sequence[Draft], parent: ParentId) -> Operation[_Placed]:
+    """Find a place for each message that is not stored yet."""
     tip = session.leaf
     window = session.window
     leaf: int | None = None
@@ -62,7 +114,7 @@ def append(
     rows = Many()
     for draft in drafts:
         message = draft.message
-        known = [] if found is None else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
+        known = [] if session.version == 0 else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
         if known:
             above, message_id, role, at, body = known[0]
             stored.append(Message.stored(message_id, role, at, decode_body(body)))
@@ -81,43 +133,25 @@ def append(
         opened.add(lanes.lane_of(above))
         tip = leaf = above
         rows.append(
-            (leaf, session.tree_no, version, message.id, message.role, draft.tokens, message.at, draft.body.decode())
+            (
+                *(leaf, session.tree_no, session.version + 1, message.id, message.role),
+                *(draft.tokens, message.at, draft.body.decode()),
+            )
         )
         stored.append(message)
-    if not drafts and state:
-        above = yield from _find_parent(session, parent)
-    attached = (yield from points.attach(session, above, state, version)) if state else []
-    if (rows or (attached and not drafts)) and expected_version not in (None, session.version):
-        raise StaleSession(scope.session_id, expected=expected_version, found=session.version)
-    counted = usage is not None and (
-        yield from count_usage(session, _named(usage, rows), is_new=bool(rows) or not drafts)
-    )
-    result = Appended(
-        stored,
-        len(rows),
-        None,
-        version=version if rows or attached else session.version,
-        states=attached,
-        attached_to=stored[-1].id if stored else (yield from _id_at(above)),
-        counted=counted,
-    )
-    if leaf is None:
-        if attached:
-            yield from record(session, "state", [] if result.attached_to is None else [result.attached_to])
-        return result
-    yield sql.ADD_MESSAGE, rows if len(rows) > 1 else rows[0]
-    session = session._replace(leaf=leaf, window=window)
-    if weigh and window is None:
-        session = session._replace(window=(yield from weigh_window(session)))
-    yield sql.MOVE_SESSION, (leaf, version, session.window, (yield from now()), session.session_no)
-    return result._replace(weight=(yield from _weight(session))) if weigh else result
+    return _Placed(stored, rows, above, window)
 
 
-def _named(usage: Usage, rows: Many) -> Usage:
-    """Return usage under a name, where its model is to be kept: that of the message it was stored with."""
+def _named(usage: Usage, rows: Many, at: int) -> Usage:
+    """Return usage under a name, where its model is to be kept.
+
+    The name is the same whenever a journal is replayed, and no other: the id of the message alone would be used again
+    by one that is stored under the id of a deleted one.
+    """
     if usage.model is None or usage.usage_id is not None or not rows:
         return usage
-    return usage._replace(usage_id=rows[-1][3])
+    _, _, version, message_id, *_ = rows[-1]
+    return usage._replace(usage_id=blake2b(encode([message_id, version, at]), digest_size=16).hexdigest())
 
 
 def _id_at(place: int | None) -> Operation[str | None]:
@@ -163,7 +197,7 @@ def _replace(
     yield from record(session, "update", [message.id])
     stored = Message.stored(message.id, message.role, created_at, decode_body(draft.body))
     changed = (old_role, decode_body(old_body)) != (stored.role, stored.body)
-    return Appended([stored], 0, (yield from _weight(session)) if weigh else None, changed)
+    return Appended([stored], 0, (yield from _weight(session)) if weigh else None, changed, session.version + 1)
 
 
 def delete(indexing: Indexing, scope: Scope, message_ids: Sequence[str]) -> Operation[int]:
