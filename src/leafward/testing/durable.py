@@ -33,6 +33,8 @@ async def _picture(session: Session) -> dict[str, Any]:
         "paths": {leaf.id: await session.get_history(leaf.id) for leaf in await session.get_leaves()},
         "tree": await session.get_tree(),
         "labels": await session.get_labels(),
+        "states": {node.id: await session.get_states(node.id) for node in await session.get_tree()},
+        "in force": await session.get_states(),
         "found": await session.search("walnut", limit=100),
         "version": await session.get_version(),
         "changes": await changes_until(session, await session.get_version()),
@@ -40,12 +42,16 @@ async def _picture(session: Session) -> dict[str, Any]:
 
 
 async def _grow(session: Session) -> None:
-    """Make a session with branches, gaps, labels and a leaf that has children."""
-    await session.append_messages([user(f"walnut {n}", id=f"{n}") for n in range(8)])
+    """Make a session with branches, gaps, labels, states and a leaf that has children."""
+    await session.set_state("plan", {"at": "root"})
+    await session.append_messages([user(f"walnut {n}", id=f"{n}") for n in range(8)], state={"plan": {"at": "7"}})
     await session.append_messages([assistant("walnut x", id="x"), user("y", id="y")], parent_id="3")
     await session.append_message(user("other walnut", id="root 2"), parent_id=None)
     await session.update_message(user("walnut changed", id="5"))
+    await session.append_messages([user("z", id="z"), user("known", id="4")], "y", state={"plan": {"at": "4"}})
+    await session.append_message(user("known", id="3"), state={"漢字": {"🦊": [1.5, None]}, "plan": {"at": "3"}})
     await session.delete_messages(["0", "4", "y"])
+    await session.append_message(user("below the gap", id="w"), "3", state={"plan": None})
     await session.label("x", "a label")
     await session.checkout("2")
 
