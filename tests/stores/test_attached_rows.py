@@ -10,7 +10,8 @@ import pytest
 from leafward import LATEST_LEAF, SessionManager, open_store, user
 from leafward.core.ids import Scope
 from leafward.stores import Draft, Store, Usage
-from leafward.stores.sqlite import SqliteStore
+from leafward.stores.sql.operations import Operation
+from leafward.stores.sqlite import SqliteStore, purge
 from tests.stores.both_servers import Kind, OnBothServers, opened
 from tests.stores.sqlite_store import rows
 
@@ -69,6 +70,36 @@ class TestSQLite:
         async with open_store(f"sqlite:///{tmp_path}/chat.db", durability="process") as store:
             assert isinstance(store, SqliteStore)
             await check_ending(store, count, store.settle)
+
+    async def test_states_are_removed_in_slices(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(purge, "STATES", 4)
+        monkeypatch.setattr(purge, "LARGEST_TEXTS", 100)
+        dropped: list[int] = []
+        original = purge.apply
+
+        def apply(discarded: purge.Discarded) -> Operation[None]:
+            before = count("point")
+            yield from original(discarded)
+            dropped.append(before)
+
+        def count(table: str) -> int:
+            return rows(tmp_path / "chat.db", f"SELECT count(*) FROM leafward_{table}")[0][0]
+
+        monkeypatch.setattr(purge, "apply", apply)
+        async with open_store(f"sqlite:///{tmp_path}/chat.db", durability="process") as store:
+            assert isinstance(store, SqliteStore)
+            session = SessionManager(store).get_session("s")
+            for n in range(10):
+                plan = {"n": f"{n}" * (200 if n == 6 else 1)}
+                await session.append_message(user("x"), state={"plan": plan, "n": {"n": n}})
+            await session.clear_messages()
+            await store.settle()
+
+        assert count("point") == count("tree") - 1 == 0
+        steps = [first - second for first, second in zip(dropped, [*dropped[1:], 0], strict=True)]
+        assert sum(steps) == 20
+        assert max(steps) <= 4
+        assert len([one for one in steps if one]) >= 5
 
 
 class TestServers(OnBothServers):

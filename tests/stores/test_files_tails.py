@@ -6,6 +6,7 @@ import logging
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,7 +230,7 @@ class TestDamage:
             plan |= {"b": {"at": "a"}, "c": {"at": "a"}}
         lost = {2: ["a"], 3: ["a"], 4: ["b"], 5: [], 6: ["c"], 7: ["x"], 8: ["x"]}[line]
 
-        async def seen(store: FileStore) -> tuple[dict[str, object], dict[str, object]]:
+        async def seen(store: FileStore) -> tuple[dict[str, Any], dict[str, Any]]:
             session = Session(store, "s")
             ids = [node.id for node in await session.get_tree()]
             plans = {id: await session.get_state("plan", id) for id in ids}
