@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
+from leafward.core.attached_state import AttachedState
 from leafward.core.errors import LeafwardError
-from leafward.stores.contracts import Durability, Weight
+from leafward.core.parent import LATEST_LEAF
+from leafward.stores.contracts import Durability, Head, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.sql import state_statements
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
 from leafward.stores.sql.operations import CLOCK, Many, Operation
+from leafward.stores.sql.points import HeadOf, StatesOf
 from leafward.stores.sql.statements import ENOUGH_ALONE
 
 T = TypeVar("T")
 
 LONGEST_IDLE_S = 240.0
 """How long a connection is kept that nobody uses."""
+MOST_NAMES = 32
+"""How many states are remembered of a session."""
 
 
 class Failure(Enum):
@@ -41,13 +47,47 @@ class Position(NamedTuple):
     tree_no: int
     version: int
     leaf: int
+    leaf_id: str
+    states: Mapping[str, bytes | None] = {}
+    """The states whose values at the leaf are known, as digests by name; `None` for one that is not in force."""
+
+    @property
+    def row(self) -> tuple[int, int, int, int]:
+        """What the session's row is compared with."""
+        return self.session_no, self.tree_no, self.version, self.leaf
+
+    def takes(self, command: Append) -> bool:
+        """Tell whether a command puts messages below this leaf, with states of which is known whether they change."""
+        return (
+            bool(command.drafts)
+            and (command.parent is LATEST_LEAF or command.parent == self.leaf_id)
+            and command.expected_version in (None, self.version)
+            and all(one.name in self.states for one in command.state)
+        )
+
+    def changed(self, states: Iterable[AttachedState]) -> list[AttachedState]:
+        """Return those of the states, all of them known here, that are not in force at the leaf."""
+        return [one for one in states if self.states[one.name] != _digest(one.text)]
+
+    def moved(self, version: int, leaf: int, leaf_id: str, states: Iterable[AttachedState]) -> Position:
+        """Return the position after a write that brought these states into force, or found them so."""
+        known = {**self.states, **{one.name: _digest(one.text) for one in states}} if states else self.states
+        # A state under a name of its own each time is not worth remembering.
+        known = known if len(known) <= MOST_NAMES else {}
+        return Position(self.session_no, self.tree_no, version, leaf, leaf_id, known)
+
+
+def _digest(text: str | None) -> bytes | None:
+    # In place of the text, which may be long: there is a position for each of many sessions.
+    return None if text is None else hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 class Placed(NamedTuple):
-    """Where the next append stands, and what the history has come to weigh, where that was asked for."""
+    """What an append has come to: where the next one stands, the weight if it was asked for, and the states written."""
 
     next: Position
     weight: Weight | None
+    states: Sequence[AttachedState] = ()
 
 
 class Planned(NamedTuple):
@@ -56,14 +96,30 @@ class Planned(NamedTuple):
     position: Position
     command: Append
     fence: Fence | None
+    states: Sequence[AttachedState] = ()
+    """Those of the command's states that are to be written."""
+
+    @property
+    def leaf(self) -> int:
+        """The place of its last message."""
+        return self.position.leaf + len(self.command.drafts)
 
     def placed(self, weight: Weight | None) -> Placed:
         """Return what is so once it is made."""
-        before = self.position
-        return Placed(
-            Position(before.session_no, before.tree_no, before.version + 1, before.leaf + len(self.command.drafts)),
-            weight,
+        command = self.command
+        after = self.position.moved(
+            self.position.version + 1, self.leaf, command.drafts[-1].message.id, command.attached
         )
+        return Placed(after, weight, self.states)
+
+
+class Attached(NamedTuple):
+    """What attaching states to the leaf has come to; `states` are those that were written."""
+
+    session_no: int
+    version: int
+    leaf_id: str | None
+    states: Sequence[AttachedState]
 
 
 class Server(ABC):
@@ -173,10 +229,28 @@ class Server(ABC):
 
     @abstractmethod
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
-        """Append below the leaf in one round trip and one transaction.
+        """Append below the leaf, with states and usage, in one round trip and one transaction.
 
-        `None`, with nothing written, unless the session is there, all ids are new, the leaf is the last of its lane, no
-        other writer came between, and the fence holds: then the operation has to be run.
+        `None`, with nothing written, unless the session is there at the expected version, its leaf is the parent and
+        the last of its lane, all ids are new, that of the usage too, no other writer came between, and the fence holds:
+        then the operation has to be run. States are compared by their text.
+        """
+
+    @abstractmethod
+    async def attach_quickly(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
+    ) -> Attached | None:
+        """Attach states to the leaf in one round trip and one transaction, which puts its name among those done.
+
+        `None`, with nothing written, unless the session is there at the expected version, its leaf is the parent, and
+        the fence holds. Without a state that changes nothing is written, and no name.
+        """
+
+    @abstractmethod
+    async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
+        """Return the head of a session, or of one of its branches, in one round trip and as of one moment.
+
+        `None` if the operation has to be run: there is no such session or leaf, or the way to its root is too long.
         """
 
     @abstractmethod

@@ -98,6 +98,8 @@ FIND_MESSAGES = f"""
     SELECT place, id, role, created_at, CAST(body AS BLOB) FROM {{p}}message
     WHERE tree_no = ? AND id IN ({", ".join("?" * AT_ONCE)})"""
 
+FIND_PLACES = f"SELECT id, place FROM {{p}}message WHERE tree_no = ? AND id IN ({', '.join('?' * AT_ONCE)})"
+
 FIND_IN_SESSION = """
     SELECT m.id, m.role, m.created_at, CAST(m.body AS BLOB)
     FROM {p}session s JOIN {p}message m ON m.tree_no = s.tree_no
