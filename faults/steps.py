@@ -102,7 +102,9 @@ def run(backend: Backend, *, kills: int, seed: int, progress: Say, control_kills
             "last steps done again, with the same ids": f"{found['again']}",
         }
         outcome.controls = [
-            _control("writes messages, states and usage in commits of their own", backend, control_kills, seed, "splits"),
+            _control(
+                "writes messages, states and usage in commits of their own", backend, control_kills, seed, "splits"
+            ),
             _control("acknowledges a step before it is written", backend, control_kills, seed, "acks-early"),
         ]
     return outcome
@@ -176,7 +178,9 @@ async def _judge(store: Store, place: Place, acked: int) -> tuple[int, list[str]
         "states": (await session.get_states(), steps[-1].states if steps else {}),
         "usage": (used, tuple(sum(numbers) for numbers in zip(*(one[:3] for one in usages), strict=True)) or (0, 0, 0)),
     }
-    wrong = [f"{what} are not those of step {last}: {seen!r}"[:300] for what, (seen, due) in checks.items() if seen != due]
+    wrong = [
+        f"{what} are not those of step {last}: {seen!r}"[:300] for what, (seen, due) in checks.items() if seen != due
+    ]
     if not acked <= last <= acked + 1:
         wrong.append(f"step {acked} was acknowledged, and the last one stored is {last}")
     return last, wrong

@@ -127,4 +127,3 @@ def pairs(steps: Steps, what: str, session: int, other: int, lease: Any = None) 
         HOLD: {HOLD: lambda: steps.hold(session), APPEND: lambda: steps.plain(session)},
     }
     return found[what]
-

@@ -81,7 +81,7 @@ def _note_facts(setting: Setting, figures: Figures) -> None:
     facts[f"{kind} state save ratio"] = figures.save_state.times[OURS].ratio(figures.save_state.times[LIMIT])
     facts[f"{kind} state get ratio"] = figures.get_state.times[OURS].ratio(figures.get_state.times[LIMIT])
     facts[f"{kind} list ratio"] = max(row.times[OURS].ratio(row.times[LIMIT]) for row in figures.lists.values())
-    for (what, size), row in figures.agent.items():
+    for (what, _), row in figures.agent.items():
         ours, base = row.times.values()
         fact = f"{kind} agent {what}"
         facts[fact] = max(facts.get(fact, 0.0), ours.ratio(base))
