@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from leafward.core.attached_state import digest
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, Answer, Packet, join, lease_of
-from leafward.stores.servers.mysql_points import ALL_LANES, AT_LEAF, IN_FORCE, UP
+from leafward.stores.servers.mysql_points import ALL_LANES, AT_LEAF, DIGEST_IN_FORCE, UP
 from leafward.stores.servers.server import Placed, Planned, Position
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
@@ -21,7 +22,7 @@ from leafward.stores.sql.operations import scope_ids
 _WEIGHED = " AND s.window_tokens IS NOT NULL"
 _WEIGHT = "s.window_tokens, (SELECT tokens FROM {p}prompt p WHERE p.session_no = s.session_no)"
 _INSERT = "INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)"
-_KEEP = "INSERT INTO {p}point (tree_no, name, place, seq, text)"
+_KEEP = "INSERT INTO {p}point (tree_no, name, place, seq, text, digest)"
 _COUNT = "INSERT INTO {p}used (session_no, usage_id, model, input_tokens, output_tokens, cost, at)"
 _USED = """,
         s.input_tokens = s.input_tokens + %s, s.output_tokens = s.output_tokens + %s,
@@ -50,8 +51,8 @@ _WAS_ADDED = """
         SELECT 1 FROM {p}message n WHERE n.place = s.leaf + %s AND n.tree_no = s.tree_no AND n.seq = s.version + 1
     )"""
 _ATTACH = f"""{_KEEP}
-    SELECT s.tree_no, %s, s.leaf + %s, s.version + 1, %s FROM {{p}}session s {AT_LEAF} {UP}
-    WHERE {_WAS_ADDED} AND NOT (%s <=> {IN_FORCE});"""
+    SELECT s.tree_no, %s, s.leaf + %s, s.version + 1, %s, %s FROM {{p}}session s {AT_LEAF} {UP}
+    WHERE {_WAS_ADDED} AND NOT (%s <=> {DIGEST_IN_FORCE});"""
 _ADD_USED = f"{_COUNT} SELECT s.session_no, %s, %s, %s, %s, %s, %s FROM {{p}}session s WHERE {_WAS_ADDED};"
 _MOVE = f"""
     UPDATE {{p}}session s SET s.leaf = s.leaf + %s, s.version = s.version + 1,
@@ -67,7 +68,7 @@ _MOVE_AT = """
 _IF_MOVED = """ FROM {p}session s
     WHERE s.session_no = %s AND s.tree_no = %s AND s.version = %s AND s.leaf = %s"""
 _ROW_AT = f" SELECT %s, %s, %s, %s, %s, %s, %s, %s{_IF_MOVED}"
-_STATE_AT = f" SELECT %s, %s, %s, %s, %s{_IF_MOVED}"
+_STATE_AT = f" SELECT %s, %s, %s, %s, %s, %s{_IF_MOVED}"
 _USED_AT = f"{_COUNT} SELECT %s, %s, %s, %s, %s, %s, %s{_IF_MOVED};"
 _TOLD = f"SELECT {_WEIGHT} FROM {{p}}session s WHERE s.session_no = %s;"
 
@@ -91,8 +92,9 @@ _WHERE_ADDED = """
     ({rows}) g STRAIGHT_JOIN {p}session s FORCE INDEX (PRIMARY)
         ON s.session_no = g.session_no AND s.version = g.version
         STRAIGHT_JOIN {p}message m ON m.place = g.leaf"""
-_STATE = "SELECT %s AS session_no, %s AS version, %s AS leaf, %s AS tree_no, %s AS name, %s AS text"
-_KEEP_ALL = f"{_KEEP} SELECT g.tree_no, g.name, g.leaf, g.version + 1, g.text FROM {_WHERE_ADDED};"
+_STATE = """
+    SELECT %s AS session_no, %s AS version, %s AS leaf, %s AS tree_no, %s AS name, %s AS text, %s AS digest"""
+_KEEP_ALL = f"{_KEEP} SELECT g.tree_no, g.name, g.leaf, g.version + 1, g.text, g.digest FROM {_WHERE_ADDED};"
 _COUNTED = f"{_USING}, %s AS usage_id, %s AS model"
 _COUNT_ALL = f"""{_COUNT}
     SELECT g.session_no, g.usage_id, g.model, g.input_tokens, g.output_tokens, g.cost, %s FROM {_WHERE_ADDED};"""
@@ -126,7 +128,7 @@ def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
             *([] if command.expected_version is None else [Packet(_AT_VERSION, [command.expected_version])]),
             *([Packet(_UNUSED, _used(usage)[:1])] if named else []),
             Packet((_WHOLE_PATH if states else "") + ";"),
-            *(Packet(_ATTACH, (name, count, text, count, text, name)) for name, text in states),
+            *(Packet(_ATTACH, (name, count, text, digest(text), count, digest(text), name)) for name, text in states),
             *([Packet(_ADD_USED, (*_used(usage), at, count))] if named else []),
             Packet(
                 _MOVE.replace("{used}", "" if usage is None else _USED),
@@ -167,7 +169,7 @@ def at_position(planned: Planned, at: int) -> Packet:
     for place, (message, body, tokens) in enumerate(drafts, leaf + 1):
         values += (place, tree_no, version + 1, message.id, message.role, tokens, message.at, body.decode(), *moved)
     for name, value in states:
-        values += (tree_no, name, end, version + 1, value, *moved)
+        values += (tree_no, name, end, version + 1, value, digest(value), *moved)
     if named:
         values += (session_no, *_used(usage), at, *moved)
     return Packet(text, [*values, session_no] if command.weigh else values)
@@ -259,7 +261,7 @@ def _count_all(counted: Sequence[Planned], at: int) -> Packet:
 def _states_of(planned: Planned) -> Iterator[tuple[Any, ...]]:
     position = planned.position
     for name, text in planned.states:
-        yield position.session_no, position.version, planned.leaf, position.tree_no, name, text
+        yield position.session_no, position.version, planned.leaf, position.tree_no, name, text, digest(text)
 
 
 def _is_named(usage: Usage | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from leafward.core.attached_state import AttachedState
+from leafward.core.attached_state import AttachedState, digest
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.leases import Fence
 from leafward.stores.servers.heads import Asked, Shape
@@ -26,10 +26,11 @@ UP = "LEFT JOIN {p}lane l1 ON l1.lane_no = m.place >> 32 " + " ".join(
 )
 ALL_LANES = f"{_ORIGINS[-1]} IS NULL"
 _ON_PATH = " OR ".join(f"p.place BETWEEN {end} >> 32 << 32 AND {end}" for end in ("m.place", *_ORIGINS[:-1]))
-IN_FORCE = f"""(
-    SELECT p.text FROM {{p}}point p WHERE p.tree_no = s.tree_no AND p.name = %s AND ({_ON_PATH} OR p.place = 0)
+_IN_FORCE = f"""(
+    SELECT p.{{column}} FROM {{p}}point p WHERE p.tree_no = s.tree_no AND p.name = %s AND ({_ON_PATH} OR p.place = 0)
     ORDER BY p.place DESC LIMIT 1)"""
-"""The state of a name in force at the message `m` of the session `s`, if `ALL_LANES` of its path are joined."""
+"""Of the state of a name in force at the message `m` of the session `s`, if `ALL_LANES` of its path are joined."""
+TEXT_IN_FORCE, DIGEST_IN_FORCE = (_IN_FORCE.replace("{column}", column) for column in ("text", "digest"))
 
 _HEAD = f"""
     SELECT s.version, m.id, m.place, {", ".join(_ORIGINS)}{{found}}
@@ -44,10 +45,10 @@ _FITS = f"""
         WHERE s.session_no = @held AND {ALL_LANES}{{conditions}});"""
 _SEEN = f"SELECT s.session_no, s.version, m.id FROM {{p}}session s {AT_LEAF} WHERE s.session_no = @held;"
 _ATTACH = f"""
-    INSERT INTO {{p}}point (tree_no, name, place, seq, text)
-    SELECT s.tree_no, %s, coalesce(s.leaf, 0), s.version + 1, %s FROM {{p}}session s {AT_LEAF} {UP}
-    WHERE s.session_no = @held AND NOT (%s <=> {IN_FORCE})
-    ON DUPLICATE KEY UPDATE seq = VALUES(seq), text = VALUES(text);"""
+    INSERT INTO {{p}}point (tree_no, name, place, seq, text, digest)
+    SELECT s.tree_no, %s, coalesce(s.leaf, 0), s.version + 1, %s, %s FROM {{p}}session s {AT_LEAF} {UP}
+    WHERE s.session_no = @held AND NOT (%s <=> {DIGEST_IN_FORCE})
+    ON DUPLICATE KEY UPDATE seq = VALUES(seq), text = VALUES(text), digest = VALUES(digest);"""
 # There was no state of the next version before.
 _IS_ATTACHED = """
     s.session_no = @held AND EXISTS (
@@ -70,7 +71,7 @@ def head_of(asked: Asked) -> Packet:
 
 @lru_cache(maxsize=64)
 def _head_text(shape: Shape) -> str:
-    found = [IN_FORCE] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
+    found = [TEXT_IN_FORCE] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
     text = _HEAD.replace("{leaf}", _NAMED_LEAF if shape.has_leaf else AT_LEAF)
     text = text.replace("{known}", " ".join(_KNOWN.format(number) for number in range(shape.ids)))
     return text.replace("{found}", "".join(f", {one}" for one in found))
@@ -112,7 +113,7 @@ def at_the_leaf(command: Append, fence: Fence | None, at: int, name: str) -> Pac
             Packet(HOLD, scope_ids(command.scope)),
             Packet(_FITS.replace("{conditions}", conditions), (*parent, *expected, *lease)),
             Packet(_SEEN),
-            *(Packet(_ATTACH, (one.name, one.text, one.text, one.name)) for one in states),
+            *(Packet(_ATTACH, (one, text, digest(text), digest(text), one)) for one, text in states),
             of_names(_NOTE),
             of_names(_NAME, name, at),
             of_names(_MOVE, at),

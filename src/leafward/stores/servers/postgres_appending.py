@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import count
 from typing import Any, NamedTuple
 
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
-from leafward.stores.servers.postgres_points import held, in_force, values_of
+from leafward.stores.servers.postgres_points import held, in_force, rows_of, values_of
 from leafward.stores.servers.server import Placed, Planned, Position
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
@@ -18,7 +18,7 @@ from leafward.stores.sql.operations import scope_ids
 _PROMPT = "(SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no)"
 _DRAFTS = "unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])"
 _INSERT = "INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)"
-_KEEP = "INSERT INTO {p}point (tree_no, name, place, seq, text)"
+_KEEP = "INSERT INTO {p}point (tree_no, name, place, seq, text, digest)"
 _COUNT = "INSERT INTO {p}used (session_no, usage_id, model, input_tokens, output_tokens, cost, at)"
 _UNUSED = "NOT EXISTS (SELECT 1 FROM {{p}}used u WHERE u.session_no = s.session_no AND u.usage_id = {})"
 
@@ -103,8 +103,8 @@ _USAGE_OF_MANY = """, counted AS (
     )"""
 _STATES_OF_MANY = f""", kept AS (
         {_KEEP}
-        SELECT moved.tree_no, d.name, d.place, moved.version, d.text
-        FROM unnest({{arrays}}) AS d (session_no, version, place, name, text)
+        SELECT moved.tree_no, d.name, d.place, moved.version, d.text, d.digest
+        FROM unnest({{arrays}}) AS d (session_no, version, place, name, text, digest)
         JOIN moved ON moved.session_no = d.session_no AND moved.version = d.version
     )"""
 
@@ -153,7 +153,7 @@ class PostgresAppending:
             command.weigh,
             *(() if fence is None else (fence.token,)),
             *self._usage(usage),
-            *self._states(states),
+            *values_of(states, encode),
             *(() if parent is None else (encode(parent),)),
             *(() if command.expected_version is None else (command.expected_version,)),
         )
@@ -183,7 +183,7 @@ class PostgresAppending:
             *(encode(message.id), encode(message.role), message.at, encode(body.decode())),
             *(() if fence is None else (*map(encode, scope_ids(command.scope)[1:]), fence.token)),
             *self._usage(usage),
-            *self._states(states),
+            *values_of(states, encode),
         )
         return planned.placed(_weight(command, rows[0])) if rows else None
 
@@ -226,8 +226,8 @@ class PostgresAppending:
 
     def _states_of_one(self, planned: Planned) -> Iterator[tuple[Any, ...]]:
         position = planned.position
-        for name, text in planned.states:
-            yield position.session_no, position.version + 1, planned.leaf, self._encode(name), self._text(text)
+        for one in planned.states:
+            yield position.session_no, position.version + 1, planned.leaf, *values_of([one], self._encode)
 
     # The values of what is not in every statement, and the statements.
 
@@ -236,9 +236,6 @@ class PostgresAppending:
             return ()
         named = () if usage.usage_id is None else (self._encode(usage.usage_id), self._text(usage.model))
         return *usage[:3], *named
-
-    def _states(self, states: Sequence[tuple[str, str | None]]) -> Iterator[str | None]:
-        return chain.from_iterable((self._encode(name), self._text(text)) for name, text in states)
 
     def _text(self, text: str | None) -> str | None:
         return None if text is None else self._encode(text)
@@ -251,11 +248,11 @@ class PostgresAppending:
         conditions.append(and_unused)
         kept = ""
         if shape.states:
-            changed = f"g.text IS DISTINCT FROM {in_force('moved.tree_no', 'moved.leaf - $4::bigint', 'g.name')}"
+            before = in_force("digest", "moved.tree_no", "moved.leaf - $4::bigint", "g.name")
             kept = f""", kept AS ({_KEEP}
-                SELECT moved.tree_no, g.name, moved.leaf, moved.version, g.text
-                FROM moved CROSS JOIN ({values_of(shape.states, numbers)}) AS g (name, text)
-                WHERE {changed} RETURNING name)"""
+                SELECT moved.tree_no, g.name, moved.leaf, moved.version, g.text, g.digest
+                FROM moved CROSS JOIN ({rows_of(shape.states, numbers)}) AS g (name, text, digest)
+                WHERE g.digest IS DISTINCT FROM {before} RETURNING name)"""
         if shape.has_parent:
             at_leaf = f"m.place = seen.leaf AND m.id = ${next(numbers)}"
             conditions.append(f"AND EXISTS (SELECT 1 FROM {{p}}message m WHERE {at_leaf})")
@@ -276,8 +273,8 @@ class PostgresAppending:
         used, and_unused, counted = _usage(shape, numbers, "moved.session_no", "$6")
         kept = ""
         if shape.states:
-            kept = f""", kept AS ({_KEEP} SELECT $2, g.name, $4, $3 + 1, g.text
-                FROM moved CROSS JOIN ({values_of(shape.states, numbers)}) AS g (name, text))"""
+            kept = f""", kept AS ({_KEEP} SELECT $2, g.name, $4, $3 + 1, g.text, g.digest
+                FROM moved CROSS JOIN ({rows_of(shape.states, numbers)}) AS g (name, text, digest))"""
         return self._fill(_ONE, held=lease, used=used, conditions=f"{and_held} {and_unused}", extras=counted + kept)
 
     def _make_many(self, usage: bool, states: bool) -> str:
@@ -296,7 +293,7 @@ class PostgresAppending:
                 "extras": _USAGE_OF_MANY,
             }
         if states:
-            of_states = arrays("bigint", "bigint", "bigint", "text", "text")
+            of_states = arrays("bigint", "bigint", "bigint", "text", "text", "text")
             pieces["extras"] += _STATES_OF_MANY.replace("{arrays}", of_states)
         return self._fill(_MANY, **pieces)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
+from leafward.core.attached_state import AttachedState, digest
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.leases import Fence
 from leafward.stores.servers.heads import Asked, Shape
@@ -20,20 +21,20 @@ _SCOPE = "s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND us
 
 # Lane by lane upwards, until there is one; place 0 is the root. Each lane is a range of one index.
 _NEAREST = """
-    SELECT p.place, p.text FROM {p}point p
+    SELECT p.place, p.{column} FROM {p}point p
     WHERE p.tree_no = {tree} AND p.name = {name} AND p.place BETWEEN {end} >> 32 << 32 AND {end}
     ORDER BY p.place DESC LIMIT 1"""
 _IN_FORCE = f"""(
-    WITH RECURSIVE up (lane_no, place, text) AS (
-        SELECT {{leaf}} >> 32, f.place, f.text
+    WITH RECURSIVE up (lane_no, place, found) AS (
+        SELECT {{leaf}} >> 32, f.place, f.{{column}}
         FROM (VALUES (1)) AS one (n) LEFT JOIN LATERAL ({_NEAREST.replace("{end}", "{leaf}")}) f ON true
         UNION ALL
-        SELECT coalesce(l.origin, 0) >> 32, f.place, f.text
+        SELECT coalesce(l.origin, 0) >> 32, f.place, f.{{column}}
         FROM up JOIN {{p}}lane l ON l.lane_no = up.lane_no
             LEFT JOIN LATERAL ({_NEAREST.replace("{end}", "coalesce(l.origin, 0)")}) f ON true
         WHERE up.place IS NULL
     )
-    SELECT up.text FROM up WHERE up.place IS NOT NULL)"""
+    SELECT up.found FROM up WHERE up.place IS NOT NULL)"""
 _ENDS = """ARRAY(
     WITH RECURSIVE up (leaf) AS (
         SELECT s.leaf
@@ -53,18 +54,19 @@ _ATTACH = f"""
         SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0) AS leaf, m.id
         FROM {{p}}session s LEFT JOIN {{p}}message m ON m.place = s.leaf WHERE {_SCOPE} {{conditions}}
     ), changed AS (
-        SELECT g.name, g.text FROM seen CROSS JOIN ({{states}}) AS g (name, text)
-        WHERE g.text IS DISTINCT FROM {{in_force}}
+        SELECT g.name, g.text, g.digest FROM seen CROSS JOIN ({{states}}) AS g (name, text, digest)
+        WHERE g.digest IS DISTINCT FROM {{in_force}}
     ), moved AS (
         UPDATE {{p}}session s SET version = s.version + 1, updated_at = $4 FROM seen
         WHERE s.session_no = seen.session_no AND s.version = seen.version AND s.tree_no = seen.tree_no
             AND EXISTS (SELECT 1 FROM changed)
         RETURNING s.session_no, s.tree_no, s.version
     ), kept AS (
-        INSERT INTO {{p}}point (tree_no, name, place, seq, text)
-        SELECT moved.tree_no, changed.name, seen.leaf, moved.version, changed.text
+        INSERT INTO {{p}}point (tree_no, name, place, seq, text, digest)
+        SELECT moved.tree_no, changed.name, seen.leaf, moved.version, changed.text, changed.digest
         FROM moved CROSS JOIN seen CROSS JOIN changed
-        ON CONFLICT (tree_no, name, place) DO UPDATE SET seq = excluded.seq, text = excluded.text
+        ON CONFLICT (tree_no, name, place) DO UPDATE SET
+            seq = excluded.seq, text = excluded.text, digest = excluded.digest
     ), noted AS (
         INSERT INTO {{p}}change (session_no, seq, kind, ids)
         SELECT moved.session_no, moved.version, 'state', coalesce('[' || to_json(seen.id)::text || ']', '[]')
@@ -120,7 +122,7 @@ class PostgresPoints:
             *(() if fence is None else (fence.token,)),
             *(() if parent is None else (encode(parent),)),
             *(() if expected is None else (expected,)),
-            *(None if one is None else encode(one) for state in states for one in state),
+            *values_of(states, encode),
         )
         if not rows:
             return None
@@ -136,7 +138,7 @@ class PostgresPoints:
         if shape.has_leaf:
             leaf = "m.place"
             named = f"JOIN {{p}}message m ON m.tree_no = s.tree_no AND m.id = ${next(numbers)}"
-        found = [in_force("s.tree_no", "coalesce(s.leaf, 0)", f"${next(numbers)}") for _ in range(shape.names)]
+        found = [in_force("text", "s.tree_no", "coalesce(s.leaf, 0)", f"${next(numbers)}") for _ in range(shape.names)]
         found += [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
         text = _HEAD.replace("{leaf}", leaf).replace("{named}", named)
         text = text.replace("{ends}", _ENDS if shape.ids else "NULL")
@@ -151,18 +153,29 @@ class PostgresPoints:
         if shape.has_version:
             conditions.append(f"AND s.version = ${next(numbers)}::bigint")
         text = _ATTACH.replace("{held}", lease).replace("{conditions}", " ".join(conditions))
-        text = text.replace("{states}", values_of(shape.states, numbers))
-        return self._dialect.named(text.replace("{in_force}", in_force("seen.tree_no", "seen.leaf", "g.name")))
+        text = text.replace("{states}", rows_of(shape.states, numbers))
+        before = in_force("digest", "seen.tree_no", "seen.leaf", "g.name")
+        return self._dialect.named(text.replace("{in_force}", before))
 
 
-def in_force(tree_no: str, leaf: str, name: str) -> str:
-    """Return the text of a subquery for the state of that name in force at a place, all given as expressions."""
-    return _IN_FORCE.replace("{tree}", tree_no).replace("{leaf}", f"({leaf})").replace("{name}", name)
+def in_force(column: str, tree_no: str, leaf: str, name: str) -> str:
+    """Return a subquery for a column of the state of that name in force at a place, all given as expressions."""
+    text = _IN_FORCE.replace("{column}", column).replace("{tree}", tree_no)
+    return text.replace("{leaf}", f"({leaf})").replace("{name}", name)
 
 
-def values_of(states: int, numbers: Iterator[int]) -> str:
-    """Return so many states as rows of parameters."""
-    return "VALUES " + ", ".join(f"(${next(numbers)}::text, ${next(numbers)}::text)" for _ in range(states))
+def rows_of(states: int, numbers: Iterator[int]) -> str:
+    """Return so many states as rows of parameters: the name, the text, the digest."""
+    row = "(${}::text, ${}::text, ${}::text)"
+    return "VALUES " + ", ".join(row.format(*islice(numbers, 3)) for _ in range(states))
+
+
+def values_of(states: Sequence[AttachedState], encode: Callable[[str], str]) -> Iterator[str | None]:
+    """Return the values of such rows."""
+    for name, text in states:
+        yield encode(name)
+        yield None if text is None else encode(text)
+        yield digest(text)
 
 
 def held(user_id: str, session_id: str, token: str) -> tuple[str, str]:

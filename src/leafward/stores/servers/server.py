@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -12,7 +11,7 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from leafward.core.attached_state import AttachedState
+from leafward.core.attached_state import AttachedState, digest
 from leafward.core.errors import LeafwardError
 from leafward.core.parent import LATEST_LEAF
 from leafward.stores.contracts import Durability, Head, Weight
@@ -48,8 +47,8 @@ class Position(NamedTuple):
     version: int
     leaf: int
     leaf_id: str
-    states: Mapping[str, bytes | None] = {}
-    """The states whose values at the leaf are known, as digests by name; `None` for one that is not in force."""
+    states: Mapping[str, str | None] = {}
+    """The digests of those states that are known to be in force at the leaf, or, with `None`, not to be."""
 
     @property
     def row(self) -> tuple[int, int, int, int]:
@@ -67,19 +66,14 @@ class Position(NamedTuple):
 
     def changed(self, states: Iterable[AttachedState]) -> list[AttachedState]:
         """Return those of the states, all of them known here, that are not in force at the leaf."""
-        return [one for one in states if self.states[one.name] != _digest(one.text)]
+        return [one for one in states if self.states[one.name] != digest(one.text)]
 
     def moved(self, version: int, leaf: int, leaf_id: str, states: Iterable[AttachedState]) -> Position:
         """Return the position after a write that brought these states into force, or found them so."""
-        known = {**self.states, **{one.name: _digest(one.text) for one in states}} if states else self.states
+        known = {**self.states, **{one.name: digest(one.text) for one in states}} if states else self.states
         # A state under a name of its own each time is not worth remembering.
         known = known if len(known) <= MOST_NAMES else {}
         return Position(self.session_no, self.tree_no, version, leaf, leaf_id, known)
-
-
-def _digest(text: str | None) -> bytes | None:
-    # In place of the text, which may be long: there is a position for each of many sessions.
-    return None if text is None else hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 class Placed(NamedTuple):
@@ -233,7 +227,7 @@ class Server(ABC):
 
         `None`, with nothing written, unless the session is there at the expected version, its leaf is the parent and
         the last of its lane, all ids are new, that of the usage too, no other writer came between, and the fence holds:
-        then the operation has to be run. States are compared by their text.
+        then the operation has to be run.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leafward.core import lanes
-from leafward.core.attached_state import TURN, AttachedState, is_same, read_states
+from leafward.core.attached_state import TURN, AttachedState, digest, is_same, read_states
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.stores.contracts import NO_HEAD, Head
@@ -87,7 +87,7 @@ def attach(
     # Of two with one name the last counts.
     changed = [one for one in {one.name: one for one in states}.values() if not is_same(one.text, before.get(one.name))]
     for name, text in changed:
-        yield sql.SET_STATE, (session.tree_no, name, ROOT if place is None else place, version, text)
+        yield sql.SET_STATE, (session.tree_no, name, ROOT if place is None else place, version, text, digest(text))
     return changed
 
 
