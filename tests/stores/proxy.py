@@ -43,7 +43,7 @@ class Proxy:
         """Whether new connections are taken and never answered."""
         self._struck = asyncio.Event()
         self.packets = 0
-        """How many came from clients: of drivers that send a command and then wait, as many as there were round trips."""
+        """How many came from clients; from a driver that waits for each reply, as many as there were round trips."""
 
     @property
     def port(self) -> int:

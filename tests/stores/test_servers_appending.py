@@ -20,7 +20,7 @@ from leafward.stores import Appended, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.servers import running
 from leafward.stores.servers.appending import MOST_AT_ONCE
-from leafward.stores.servers.server import Planned, Position
+from leafward.stores.servers.positions import Planned, Position
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.commands import Append
 from leafward.testing.durable import PATIENCE

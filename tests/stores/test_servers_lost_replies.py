@@ -63,11 +63,10 @@ class World:
 
 
 class Deed(NamedTuple):
-    """A write, what must be true when it has returned, and what is done before connections end."""
+    """A write, and what must be true when it has returned."""
 
     do: Callable[[World], Awaitable[Any]]
     check: Callable[[World, Any], Awaitable[None]]
-    prepare: Callable[[World], Awaitable[Any]] | None = None
 
 
 def draft(id: str) -> Draft:
@@ -282,10 +281,8 @@ DEEDS = {
     "an append below another message": Deed(_append_elsewhere, _appended_elsewhere),
     "a step": Deed(_step, _stepped),
     "a step with a named usage": Deed(_named_step, _stepped),
-    "a step where the last one ended": Deed(_step, _stepped, _go_on),
-    "a step of a model where the last one ended": Deed(_step_of_a_model, _stepped, _go_on),
+    "a step of a model": Deed(_step_of_a_model, _stepped),
     "states": Deed(_set_states, _states_set),
-    "states where the last step ended": Deed(_set_states, _states_set, _go_on),
     "an update": Deed(_update, _updated),
     "a delete": Deed(_delete, _deleted),
     "usage": Deed(_use, _used),
@@ -301,7 +298,7 @@ STRIKES = [
     *((deed, fault) for deed in DEEDS for fault in (Fault.CUT_BEFORE, Fault.LOSE_REPLY)),
     # The server may still be at work when the call is repeated.
     *((deed, Fault.CUT_AFTER) for deed in ("an append", "a session's first append", "usage", "a fork")),
-    *((deed, Fault.CUT_AFTER) for deed in ("a step", "a step of a model where the last one ended", "states")),
+    *((deed, Fault.CUT_AFTER) for deed in ("a step", "a step of a model", "states")),
 ]
 
 
@@ -318,7 +315,24 @@ class TestAConnectionThatEnds(InAWorld):
     async def test_at_any_packet_of_a_write_leaves_one_effect(
         self, world: World, proxy: Proxy, deed: str, fault: Fault
     ) -> None:
-        do, check, prepare = DEEDS[deed]
+        await self.strike_at_any_packet(world, proxy, deed, fault)
+
+    @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.LOSE_REPLY], ids=lambda one: one.name)
+    @pytest.mark.parametrize("deed", ["a step", "a step with a named usage", "a step of a model", "states"])
+    async def test_at_any_packet_of_a_step_where_the_last_one_ended_leaves_one_effect(
+        self, world: World, proxy: Proxy, deed: str, fault: Fault
+    ) -> None:
+        await self.strike_at_any_packet(world, proxy, deed, fault, _go_on)
+
+    async def strike_at_any_packet(
+        self,
+        world: World,
+        proxy: Proxy,
+        deed: str,
+        fault: Fault,
+        prepare: Callable[[World], Awaitable[None]] | None = None,
+    ) -> None:
+        do, check = DEEDS[deed]
         for packet in range(1, MOST_PACKETS):
             await world.begin()
             if prepare is not None:
@@ -427,7 +441,7 @@ class TestAServerThatFallsSilent(InAWorld):
 
     @pytest.mark.parametrize("deed", ["an append", "an update", "a session's first append"])
     async def test_on_one_connection_is_not_waited_for_for_ever(self, world: World, proxy: Proxy, deed: str) -> None:
-        do, check, _ = DEEDS[deed]
+        do, check = DEEDS[deed]
         for packet in (1, 2, 3):
             await world.begin()
             proxy.strike(Fault.SILENCE, packet=packet)

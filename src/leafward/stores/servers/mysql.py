@@ -19,7 +19,8 @@ from leafward.stores.servers import mysql_points, setup
 from leafward.stores.servers.heads import Asked
 from leafward.stores.servers.indexing import LONGEST_WORD
 from leafward.stores.servers.mysql_packets import Answer, Packet
-from leafward.stores.servers.server import Attached, Failure, Placed, Planned, Server
+from leafward.stores.servers.positions import Attached, Placed, Planned, digested
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
@@ -169,16 +170,18 @@ class MysqlServer(Server):
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         if command.size > self._packet // 4:
             return None
-        answers = await self._transact(connection, appending.below_the_leaf(command, fence, at))
-        return appending.was_placed(command, fence, answers)
+        states = digested(command.state)
+        answers = await self._transact(connection, appending.below_the_leaf(command, states, fence, at))
+        return appending.was_placed(command, states, fence, answers)
 
     async def attach_quickly(
         self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
     ) -> Attached | None:
         if command.size > self._packet // 4:
             return None
-        answers = await self._transact(connection, mysql_points.at_the_leaf(command, fence, at, name))
-        return mysql_points.was_attached(command, fence, answers)
+        states = digested(command.state)
+        answers = await self._transact(connection, mysql_points.at_the_leaf(command, states, fence, at, name))
+        return mysql_points.was_attached(states, fence, answers)
 
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
         asked = Asked.of(question)

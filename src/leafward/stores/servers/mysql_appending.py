@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from leafward.core.attached_state import digest
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, Answer, Packet, join, lease_of
-from leafward.stores.servers.mysql_points import ALL_LANES, AT_LEAF, DIGEST_IN_FORCE, UP
-from leafward.stores.servers.server import Placed, Planned, Position
+from leafward.stores.servers.mysql_points import ALL_LANES, AT_LEAF, UP, changes, compared
+from leafward.stores.servers.positions import Digested, Placed, Planned, Position
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
 
@@ -44,15 +43,15 @@ _NEW = " AND NOT EXISTS (SELECT 1 FROM {p}message m WHERE m.tree_no = s.tree_no 
 _UNUSED = " AND NOT EXISTS (SELECT 1 FROM {p}used u WHERE u.session_no = s.session_no AND u.usage_id = %s)"
 _BELOW = " AND EXISTS (SELECT 1 FROM {p}message m WHERE m.place = s.leaf AND m.id = %s)"
 _AT_VERSION = " AND s.version = %s"
-_WHOLE_PATH = f"""
-    AND EXISTS (SELECT 1 FROM {{p}}session s {AT_LEAF} {UP} WHERE s.session_no = @held AND {ALL_LANES})"""
+_COMPARE = f"""
+    SELECT {ALL_LANES}{{compared}} INTO @all_lanes{{changed}}
+    FROM {{p}}session s {AT_LEAF} {UP} WHERE s.session_no = @held;"""
 _WAS_ADDED = """
     s.session_no = @held AND EXISTS (
         SELECT 1 FROM {p}message n WHERE n.place = s.leaf + %s AND n.tree_no = s.tree_no AND n.seq = s.version + 1
     )"""
 _ATTACH = f"""{_KEEP}
-    SELECT s.tree_no, %s, s.leaf + %s, s.version + 1, %s, %s FROM {{p}}session s {AT_LEAF} {UP}
-    WHERE {_WAS_ADDED} AND NOT (%s <=> {DIGEST_IN_FORCE});"""
+    SELECT s.tree_no, %s, s.leaf + %s, s.version + 1, %s, %s FROM {{p}}session s WHERE {_WAS_ADDED} AND {{changes}};"""
 _ADD_USED = f"{_COUNT} SELECT s.session_no, %s, %s, %s, %s, %s, %s FROM {{p}}session s WHERE {_WAS_ADDED};"
 _MOVE = f"""
     UPDATE {{p}}session s SET s.leaf = s.leaf + %s, s.version = s.version + 1,
@@ -106,9 +105,9 @@ _USE_ALL = """,
         s.estimated_cost = s.estimated_cost + g.cost"""
 
 
-def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
+def below_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | None, at: int) -> Packet:
     """Append if the session is there, all ids are new and the leaf is the parent and the last of its lane."""
-    lease, states, usage = lease_of(command, fence), command.attached, command.usage
+    lease, usage = lease_of(command, fence), command.usage
     count = len(command.drafts)
     ids = [draft.message.id for draft in command.drafts]
     rows = [
@@ -120,6 +119,7 @@ def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
         [
             Packet(HOLD_LEASE if fence else "", lease),
             Packet(HOLD, scope_ids(command.scope)),
+            *([_compare(states)] if states else []),
             Packet(_FIND, (command.tokens, count)),
             _of_rows(_ADD, rows),
             Packet((_WEIGHED if command.weigh else "") + (f" AND {HELD}" if fence else ""), lease),
@@ -127,8 +127,11 @@ def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
             *([Packet(_BELOW, [command.parent])] if isinstance(command.parent, str) else []),
             *([] if command.expected_version is None else [Packet(_AT_VERSION, [command.expected_version])]),
             *([Packet(_UNUSED, _used(usage)[:1])] if named else []),
-            Packet((_WHOLE_PATH if states else "") + ";"),
-            *(Packet(_ATTACH, (name, count, text, digest(text), count, digest(text), name)) for name, text in states),
+            Packet(" AND @all_lanes;" if states else ";"),
+            *(
+                Packet(_ATTACH.replace("{changes}", changes(number)), (name, count, text, digest, count))
+                for number, (name, text, digest) in enumerate(states)
+            ),
             *([Packet(_ADD_USED, (*_used(usage), at, count))] if named else []),
             Packet(
                 _MOVE.replace("{used}", "" if usage is None else _USED),
@@ -138,38 +141,45 @@ def below_the_leaf(command: Append, fence: Fence | None, at: int) -> Packet:
     )
 
 
-def was_placed(command: Append, fence: Fence | None, answers: Sequence[Answer]) -> Placed | None:
+def _compare(states: Sequence[Digested]) -> Packet:
+    expressions, variables, values = compared(states)
+    return Packet(_COMPARE.replace("{compared}", expressions).replace("{changed}", variables), values)
+
+
+def was_placed(
+    command: Append, states: Sequence[Digested], fence: Fence | None, answers: Sequence[Answer]
+) -> Placed | None:
     """Return where an append below the leaf ended, by what was answered; `None` when nothing was written."""
-    _, found, _, *wrote = answers[0 if fence is None else 1 :]
+    found, _, *wrote = answers[1 + (fence is not None) + bool(states) :]
     if not wrote[-1].wrote:
         return None
     window, prompt, session_no, tree_no, version, leaf = found.rows[0]
-    states, last = command.attached, command.drafts[-1].message
+    last = command.drafts[-1].message
     before = Position(session_no, tree_no, version - 1, leaf - len(command.drafts), "")
     return Placed(
         before.moved(version, leaf, last.id, states),
         Weight(window, prompt) if command.weigh else None,
-        [one for one, answer in zip(states, wrote, strict=False) if answer.wrote],
+        [one.state for one, answer in zip(states, wrote, strict=False) if answer.wrote],
     )
 
 
 def at_position(planned: Planned, at: int) -> Packet:
     """Append to a session if nothing was written to it since it was at its position."""
-    position, command, fence, states = planned
+    position, command, fence, _, changed = planned
     session_no, tree_no, version, leaf = position.row
     drafts, usage = command.drafts, command.usage
     end = planned.leaf
     named = _is_named(usage)
     lease = lease_of(command, fence)
     text = _text_at_position(
-        len(drafts), len(states), usage is not None, named=named, fenced=fence is not None, weigh=command.weigh
+        len(drafts), len(changed), usage is not None, named=named, fenced=fence is not None, weigh=command.weigh
     )
     moved = (session_no, tree_no, version + 1, end)
     values = [*lease, end, command.tokens, at, *(() if usage is None else usage[:3]), *position.row, *lease]
     for place, (message, body, tokens) in enumerate(drafts, leaf + 1):
         values += (place, tree_no, version + 1, message.id, message.role, tokens, message.at, body.decode(), *moved)
-    for name, value in states:
-        values += (tree_no, name, end, version + 1, value, digest(value), *moved)
+    for name, value, digest in changed:
+        values += (tree_no, name, end, version + 1, value, digest, *moved)
     if named:
         values += (session_no, *_used(usage), at, *moved)
     return Packet(text, [*values, session_no] if command.weigh else values)
@@ -230,7 +240,7 @@ def were_placed_at(planned: Sequence[Planned], answers: Sequence[Answer]) -> lis
 
 
 def _wanted(text: str, planned: Planned, *, tokens: int | None = None) -> Packet:
-    position, command, fence, _ = planned
+    position, command, fence, *_ = planned
     values = (*position.row, command.tokens if tokens is None else tokens, command.weigh, *lease_of(command, fence))
     return Packet(text.replace("{held}", HELD if fence else "1"), values)
 
@@ -260,8 +270,8 @@ def _count_all(counted: Sequence[Planned], at: int) -> Packet:
 
 def _states_of(planned: Planned) -> Iterator[tuple[Any, ...]]:
     position = planned.position
-    for name, text in planned.states:
-        yield position.session_no, position.version, planned.leaf, position.tree_no, name, text, digest(text)
+    for one in planned.changed:
+        yield position.session_no, position.version, planned.leaf, position.tree_no, *one
 
 
 def _is_named(usage: Usage | None) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from leafward.core.attached_state import AttachedState, digest
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.leases import Fence
 from leafward.stores.servers.heads import Asked, Shape
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, SCOPE, Answer, Packet, join, lease_of
-from leafward.stores.servers.server import Attached
+from leafward.stores.servers.positions import Attached, Digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
 
@@ -38,29 +37,38 @@ _HEAD = f"""
 _NAMED_LEAF = "JOIN {p}message m ON m.tree_no = s.tree_no AND m.id = %s"
 _KNOWN = "LEFT JOIN {{p}}message k{0} ON k{0}.tree_no = s.tree_no AND k{0}.id = %s"
 
-# What does not fit is no longer held, and then no later statement finds anything to do.
-_FITS = f"""
-    SET @held = (
-        SELECT s.session_no FROM {{p}}session s {AT_LEAF} {UP}
-        WHERE s.session_no = @held AND {ALL_LANES}{{conditions}});"""
-_SEEN = f"SELECT s.session_no, s.version, m.id FROM {{p}}session s {AT_LEAF} WHERE s.session_no = @held;"
-_ATTACH = f"""
-    INSERT INTO {{p}}point (tree_no, name, place, seq, text, digest)
-    SELECT s.tree_no, %s, coalesce(s.leaf, 0), s.version + 1, %s, %s FROM {{p}}session s {AT_LEAF} {UP}
-    WHERE s.session_no = @held AND NOT (%s <=> {DIGEST_IN_FORCE})
+# What the later statements need is looked up once. Where no row is found the variables stay as they were: `@fits` is
+# set before, and without it no other one counts.
+_LOOK = f"""
+    SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0), m.id{{compared}}
+    INTO @fits, @tree, @version, @place, @leaf_id{{changed}}
+    FROM {{p}}session s {AT_LEAF} {UP} WHERE s.session_no = @held AND {ALL_LANES}{{conditions}};"""
+_SEEN = "SELECT @fits, @version, @leaf_id;"
+_ATTACH = """
+    INSERT INTO {p}point (tree_no, name, place, seq, text, digest)
+    SELECT @tree, %s, @place, @version + 1, %s, %s FROM DUAL WHERE @fits IS NOT NULL AND {changed}
     ON DUPLICATE KEY UPDATE seq = VALUES(seq), text = VALUES(text), digest = VALUES(digest);"""
-# There was no state of the next version before.
-_IS_ATTACHED = """
-    s.session_no = @held AND EXISTS (
-        SELECT 1 FROM {p}point p
-        WHERE p.tree_no = s.tree_no AND p.name IN ({names}) AND p.place = coalesce(s.leaf, 0) AND p.seq = s.version + 1
-    );"""
-_NOTE = f"""
-    INSERT INTO {{p}}change (session_no, seq, kind, ids)
-    SELECT s.session_no, s.version + 1, 'state', CASE WHEN m.id IS NULL THEN '[]' ELSE JSON_ARRAY(m.id) END
-    FROM {{p}}session s {AT_LEAF} WHERE {_IS_ATTACHED}"""
-_NAME = f"INSERT INTO {{p}}done (op, at) SELECT %s, %s FROM {{p}}session s WHERE {_IS_ATTACHED}"
-_MOVE = f"UPDATE {{p}}session s SET s.version = s.version + 1, s.updated_at = %s WHERE {_IS_ATTACHED}"
+_NOTE = """
+    INSERT INTO {p}change (session_no, seq, kind, ids)
+    SELECT @fits, @version + 1, 'state', CASE WHEN @leaf_id IS NULL THEN '[]' ELSE JSON_ARRAY(@leaf_id) END
+    FROM DUAL WHERE @fits IS NOT NULL AND ({changed});"""
+_NAME = "INSERT INTO {p}done (op, at) SELECT %s, %s FROM DUAL WHERE @fits IS NOT NULL AND ({changed});"
+_MOVE = """
+    UPDATE {p}session s SET s.version = s.version + 1, s.updated_at = %s WHERE s.session_no = @fits AND ({changed});"""
+
+
+def compared(states: Sequence[Digested]) -> tuple[str, str, list[str | None]]:
+    """Return expressions for whether each state changes, the variables for them, and their parameters."""
+    return (
+        f", NOT (%s <=> {DIGEST_IN_FORCE})" * len(states),
+        "".join(f", {changes(number)}" for number in range(len(states))),
+        [value for one in states for value in (one.digest, one.name)],
+    )
+
+
+def changes(number: int) -> str:
+    """Return the variable for whether one of the states changes."""
+    return f"@changes{number}"
 
 
 def head_of(asked: Asked) -> Packet:
@@ -91,41 +99,38 @@ def found_head(asked: Asked, answers: Sequence[Answer]) -> Head | None:
     )
 
 
-def at_the_leaf(command: Append, fence: Fence | None, at: int, name: str) -> Packet:
+def at_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | None, at: int, name: str) -> Packet:
     """Attach states to the leaf if the session is there and the leaf is the parent."""
-    lease, states = lease_of(command, fence), command.attached
-    names = [one.name for one in states]
+    lease = lease_of(command, fence)
     parent = [command.parent] if isinstance(command.parent, str) else []
     expected = [] if command.expected_version is None else [command.expected_version]
+    expressions, variables, values = compared(states)
     conditions = (
         (" AND m.id = %s" if parent else "")
         + (" AND s.version = %s" if expected else "")
         + (f" AND {HELD}" if fence else "")
     )
-    listed = ", ".join(["%s"] * len(names))
-
-    def of_names(statement: str, *values: object) -> Packet:
-        return Packet(statement.replace("{names}", listed), (*values, *names))
-
+    look = _LOOK.replace("{compared}", expressions).replace("{changed}", variables)
+    any_changes = " OR ".join(map(changes, range(len(states))))
     return join(
         [
             Packet(HOLD_LEASE if fence else "", lease),
-            Packet(HOLD, scope_ids(command.scope)),
-            Packet(_FITS.replace("{conditions}", conditions), (*parent, *expected, *lease)),
+            Packet(HOLD.replace("SET ", "SET @fits = NULL, "), scope_ids(command.scope)),
+            Packet(look.replace("{conditions}", conditions), (*values, *parent, *expected, *lease)),
             Packet(_SEEN),
-            *(Packet(_ATTACH, (one, text, digest(text), digest(text), one)) for one, text in states),
-            of_names(_NOTE),
-            of_names(_NAME, name, at),
-            of_names(_MOVE, at),
+            *(Packet(_ATTACH.replace("{changed}", changes(number)), one) for number, one in enumerate(states)),
+            Packet(_NOTE.replace("{changed}", any_changes)),
+            Packet(_NAME.replace("{changed}", any_changes), (name, at)),
+            Packet(_MOVE.replace("{changed}", any_changes), (at,)),
         ]
     )
 
 
-def was_attached(command: Append, fence: Fence | None, answers: Sequence[Answer]) -> Attached | None:
+def was_attached(states: Sequence[Digested], fence: Fence | None, answers: Sequence[Answer]) -> Attached | None:
     """Return what attaching states has come to, by what was answered; `None` when the session did not fit."""
     _, _, seen, *wrote = answers[0 if fence is None else 1 :]
-    if not seen.rows:
-        return None
     ((session_no, version, leaf_id),) = seen.rows
-    states: list[AttachedState] = [one for one, answer in zip(command.attached, wrote, strict=False) if answer.wrote]
-    return Attached(session_no, version + bool(states), leaf_id, states)
+    if session_no is None:
+        return None
+    changed = [one.state for one, answer in zip(states, wrote, strict=False) if answer.wrote]
+    return Attached(session_no, version + bool(changed), leaf_id, states, changed)

@@ -13,9 +13,10 @@ from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull,
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Head, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import setup
+from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.servers.postgres_appending import PostgresAppending
 from leafward.stores.servers.postgres_points import PostgresPoints
-from leafward.stores.servers.server import Attached, Failure, Placed, Planned, Server
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append

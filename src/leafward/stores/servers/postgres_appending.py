@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
+from leafward.stores.servers.positions import Placed, Planned, Position, digested
 from leafward.stores.servers.postgres_points import held, in_force, rows_of, values_of
-from leafward.stores.servers.server import Placed, Planned, Position
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
@@ -134,7 +134,7 @@ class PostgresAppending:
     async def find(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         """Append below the leaf of a session, wherever that is."""
         drafts, encode = command.drafts, self._encode
-        usage, states = command.usage, command.attached
+        usage, states = command.usage, digested(command.state)
         parent = command.parent if isinstance(command.parent, str) else None
         shape = _shape(fence, usage, len(states))._replace(
             has_parent=parent is not None, has_version=command.expected_version is not None
@@ -164,7 +164,7 @@ class PostgresAppending:
         return Placed(
             before.moved(version, leaf, drafts[-1].message.id, states),
             Weight(window, prompt) if command.weigh else None,
-            [one for one in states if encode(one.name) in kept[0]] if states else (),
+            [one.state for one in states if encode(one.name) in kept[0]] if states else (),
         )
 
     async def at(self, connection: Any, planned: Sequence[Planned], at: int) -> list[Placed | None]:
@@ -174,16 +174,16 @@ class PostgresAppending:
         return await self._at_many(connection, planned, at)
 
     async def _at_one(self, connection: Any, planned: Planned, at: int) -> Placed | None:
-        position, command, fence, states = planned
+        position, command, fence, _, changed = planned
         message, body, tokens = command.drafts[0]
         encode, usage = self._encode, command.usage
         rows = await connection.fetch(
-            self._one_text(_shape(fence, usage, len(states))),
+            self._one_text(_shape(fence, usage, len(changed))),
             *(position.session_no, position.tree_no, position.version, planned.leaf, tokens, at, command.weigh),
             *(encode(message.id), encode(message.role), message.at, encode(body.decode())),
             *(() if fence is None else (*map(encode, scope_ids(command.scope)[1:]), fence.token)),
             *self._usage(usage),
-            *values_of(states, encode),
+            *values_of(changed, encode),
         )
         return planned.placed(_weight(command, rows[0])) if rows else None
 
@@ -216,7 +216,7 @@ class PostgresAppending:
         return found
 
     def _session(self, planned: Planned) -> tuple[Any, ...]:
-        position, command, fence, _ = planned
+        position, command, fence, *_ = planned
         lease = (None,) * 3 if fence is None else (*map(self._encode, scope_ids(command.scope)[1:]), fence.token)
         return *position.row, len(command.drafts), command.tokens, command.weigh, *lease
 
@@ -226,7 +226,7 @@ class PostgresAppending:
 
     def _states_of_one(self, planned: Planned) -> Iterator[tuple[Any, ...]]:
         position = planned.position
-        for one in planned.states:
+        for one in planned.changed:
             yield position.session_no, position.version + 1, planned.leaf, *values_of([one], self._encode)
 
     # The values of what is not in every statement, and the statements.
@@ -270,12 +270,13 @@ class PostgresAppending:
     def _make_one(self, shape: _Shape) -> str:
         numbers = count(12)
         lease, and_held = held(*(f"${next(numbers)}" for _ in range(3))) if shape.fenced else ("", "")
-        used, and_unused, counted = _usage(shape, numbers, "moved.session_no", "$6")
+        # A usage that was counted before violates its key, too.
+        used, _, counted = _usage(shape, numbers, "moved.session_no", "$6")
         kept = ""
         if shape.states:
             kept = f""", kept AS ({_KEEP} SELECT $2, g.name, $4, $3 + 1, g.text, g.digest
                 FROM moved CROSS JOIN ({rows_of(shape.states, numbers)}) AS g (name, text, digest))"""
-        return self._fill(_ONE, held=lease, used=used, conditions=f"{and_held} {and_unused}", extras=counted + kept)
+        return self._fill(_ONE, held=lease, used=used, conditions=and_held, extras=counted + kept)
 
     def _make_many(self, usage: bool, states: bool) -> str:
         numbers = count(20)

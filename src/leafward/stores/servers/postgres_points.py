@@ -7,11 +7,10 @@ from functools import lru_cache
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
-from leafward.core.attached_state import AttachedState, digest
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.leases import Fence
 from leafward.stores.servers.heads import Asked, Shape
-from leafward.stores.servers.server import Attached
+from leafward.stores.servers.positions import Attached, Digested, digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
@@ -111,7 +110,7 @@ class PostgresPoints:
         self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
     ) -> Attached | None:
         """Attach states to the leaf of a session, wherever that is."""
-        encode, states = self._encode, command.attached
+        encode, states = self._encode, digested(command.state)
         parent = command.parent if isinstance(command.parent, str) else None
         expected = command.expected_version
         rows = await connection.fetch(
@@ -129,8 +128,8 @@ class PostgresPoints:
         ((session_no, seen, moved, leaf_id, changed),) = self._dialect.decode(rows)
         if changed and moved is None:
             return None
-        written = [one for one in states if encode(one.name) in changed]
-        return Attached(session_no, seen if moved is None else moved, leaf_id, written)
+        written = [one.state for one in states if encode(one.name) in changed]
+        return Attached(session_no, seen if moved is None else moved, leaf_id, states, written)
 
     def _make_head(self, shape: Shape) -> str:
         numbers = count(4)
@@ -170,12 +169,12 @@ def rows_of(states: int, numbers: Iterator[int]) -> str:
     return "VALUES " + ", ".join(row.format(*islice(numbers, 3)) for _ in range(states))
 
 
-def values_of(states: Sequence[AttachedState], encode: Callable[[str], str]) -> Iterator[str | None]:
+def values_of(states: Sequence[Digested], encode: Callable[[str], str]) -> list[str | None]:
     """Return the values of such rows."""
-    for name, text in states:
-        yield encode(name)
-        yield None if text is None else encode(text)
-        yield digest(text)
+    values: list[str | None] = []
+    for name, text, digest in states:
+        values += (encode(name), None if text is None else encode(text), digest)
+    return values
 
 
 def held(user_id: str, session_id: str, token: str) -> tuple[str, str]:

@@ -6,16 +6,15 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from leafward.core.attached_state import AttachedState, digest
 from leafward.core.errors import LeafwardError
-from leafward.core.parent import LATEST_LEAF
-from leafward.stores.contracts import Durability, Head, Weight
+from leafward.stores.contracts import Durability, Head
 from leafward.stores.leases import Fence
+from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.sql import state_statements
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
@@ -27,8 +26,6 @@ T = TypeVar("T")
 
 LONGEST_IDLE_S = 240.0
 """How long a connection is kept that nobody uses."""
-MOST_NAMES = 32
-"""How many states are remembered of a session."""
 
 
 class Failure(Enum):
@@ -37,83 +34,6 @@ class Failure(Enum):
     GONE = "the connection is lost, or cannot be made"
     RACE = "another transaction was first; this one is undone and can be run again"
     FINAL = "running it again would not help"
-
-
-class Position(NamedTuple):
-    """Where an append stands when nothing was written to its session since: below the last one, in the same lane."""
-
-    session_no: int
-    tree_no: int
-    version: int
-    leaf: int
-    leaf_id: str
-    states: Mapping[str, str | None] = {}
-    """The digests of those states that are known to be in force at the leaf, or, with `None`, not to be."""
-
-    @property
-    def row(self) -> tuple[int, int, int, int]:
-        """What the session's row is compared with."""
-        return self.session_no, self.tree_no, self.version, self.leaf
-
-    def takes(self, command: Append) -> bool:
-        """Tell whether a command puts messages below this leaf, with states of which is known whether they change."""
-        return (
-            bool(command.drafts)
-            and (command.parent is LATEST_LEAF or command.parent == self.leaf_id)
-            and command.expected_version in (None, self.version)
-            and all(one.name in self.states for one in command.state)
-        )
-
-    def changed(self, states: Iterable[AttachedState]) -> list[AttachedState]:
-        """Return those of the states, all of them known here, that are not in force at the leaf."""
-        return [one for one in states if self.states[one.name] != digest(one.text)]
-
-    def moved(self, version: int, leaf: int, leaf_id: str, states: Iterable[AttachedState]) -> Position:
-        """Return the position after a write that brought these states into force, or found them so."""
-        known = {**self.states, **{one.name: digest(one.text) for one in states}} if states else self.states
-        # A state under a name of its own each time is not worth remembering.
-        known = known if len(known) <= MOST_NAMES else {}
-        return Position(self.session_no, self.tree_no, version, leaf, leaf_id, known)
-
-
-class Placed(NamedTuple):
-    """What an append has come to: where the next one stands, the weight if it was asked for, and the states written."""
-
-    next: Position
-    weight: Weight | None
-    states: Sequence[AttachedState] = ()
-
-
-class Planned(NamedTuple):
-    """An append to be made where this process appended last."""
-
-    position: Position
-    command: Append
-    fence: Fence | None
-    states: Sequence[AttachedState] = ()
-    """Those of the command's states that are to be written."""
-
-    @property
-    def leaf(self) -> int:
-        """The place of its last message."""
-        return self.position.leaf + len(self.command.drafts)
-
-    def placed(self, weight: Weight | None) -> Placed:
-        """Return what is so once it is made."""
-        command = self.command
-        after = self.position.moved(
-            self.position.version + 1, self.leaf, command.drafts[-1].message.id, command.attached
-        )
-        return Placed(after, weight, self.states)
-
-
-class Attached(NamedTuple):
-    """What attaching states to the leaf has come to; `states` are those that were written."""
-
-    session_no: int
-    version: int
-    leaf_id: str | None
-    states: Sequence[AttachedState]
 
 
 class Server(ABC):
