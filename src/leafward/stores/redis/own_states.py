@@ -7,14 +7,14 @@ from leafward.stores.redis.opening import DEFAULT_PREFIX as KEY_PREFIX
 from leafward.stores.redis.opening import connect
 from leafward.stores.redis.state_keys import DEFAULT_PREFIX
 from leafward.stores.redis.urls import read_url
-from leafward.stores.states.standalone import Opened, Standalone
+from leafward.stores.states.standalone import Opened, Standalone, opened_with
 from leafward.stores.states.table import Layout, check_layout
 
 
 class RedisAgentStateStore(Standalone):
     """States on a Redis, in AgentScope's keys; in a cluster, where those cannot work, in keys of our own.
 
-    With the prefixes of a `redis://` store it has the states and the leases of that store.
+    With the prefixes of a `redis://` store it has the states, the leases and the sessions of that store.
     """
 
     distributed = True
@@ -36,7 +36,7 @@ class RedisAgentStateStore(Standalone):
         else:
             key_prefix = f"{KEY_PREFIX}{self._prefix}"
         store = await connect(self._url, key_prefix, self._prefix, self._layout)
-        return Opened(store.state_table, store.runner, store.close)
+        return opened_with(store, store.runner)
 
 
 class RedisSession(RedisAgentStateStore):
