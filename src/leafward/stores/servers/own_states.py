@@ -12,13 +12,13 @@ from leafward.core.errors import ConfigurationError
 from leafward.stores.leases import LeaseTable, Slot
 from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Server
-from leafward.stores.servers.setup import DEFAULT_PREFIX, check_prefix
+from leafward.stores.servers.setup import DEFAULT_PREFIX, check_pool, check_prefix
 from leafward.stores.servers.states import ServerStates
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.dialect import STATES, StatesTable
 from leafward.stores.states.standalone import Opened, Standalone
 from leafward.stores.states.table import Layout, check_layout
-from leafward.stores.urls import without_secrets
+from leafward.stores.urls import need_driver, without_secrets
 
 
 class _OnServer(Standalone):
@@ -26,17 +26,25 @@ class _OnServer(Standalone):
 
     distributed = True
     _scheme: str
+    _driver: str
+    _extra: str
 
-    def __init__(self, url: str, states: StatesTable, *, layout: str, create: bool, table_prefix: str) -> None:
+    def __init__(
+        self, url: str, states: StatesTable, *, layout: str, create: bool, client: object, table_prefix: str
+    ) -> None:
         if not isinstance(url, str) or not url.startswith(f"{self._scheme}://"):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"{type(self).__name__} takes a URL such as {self._scheme}://user@host/database, "
                 f"not {without_secrets(str(url))!r}"
             )
+        if client is not None:
+            need_driver(self._driver, self._extra, url)
+            check_pool(client, self._driver)
         self._layout: Layout = check_layout(layout)
         self._url = url
         self._states = states
         self._create = create
+        self._client = client
         self._prefix = check_prefix(table_prefix)
         super().__init__(f"the store of states {without_secrets(url)}", self._open_server)
 
@@ -54,11 +62,13 @@ class _OnServer(Standalone):
 class MysqlAgentStateStore(_OnServer):
     """States in MySQL or MariaDB, in the table that AgentScope for Java has: `mysql://user@host/database`.
 
-    With `create` the table is made if it is missing, and gets the columns it lacks at the first save.
-    `table_prefix` is what the names of the tables begin with that keep leases and the sessions of `store`; they are made when one of these is first asked for.
+    With `create` the table is made if it is missing, and gets the columns it lacks at the first save. `client` is a
+    pool of asyncmy's to use instead of one of our own; it is not closed. `table_prefix` is what the names of the tables
+    begin with that keep leases and the sessions of `store`; they are made when one of these is first asked for.
     """
 
     _scheme = "mysql"
+    _driver, _extra = "asyncmy", "mysql"
 
     def __init__(
         self,
@@ -67,25 +77,28 @@ class MysqlAgentStateStore(_OnServer):
         *,
         layout: str = "2.x",
         create: bool = True,
+        client: object = None,
         table_prefix: str = DEFAULT_PREFIX,
     ) -> None:
         states = StatesTable(_identifier("table", table, r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"))
-        super().__init__(url, states, layout=layout, create=create, table_prefix=table_prefix)
+        super().__init__(url, states, layout=layout, create=create, client=client, table_prefix=table_prefix)
 
     def _connected(self) -> AbstractAsyncContextManager[Server]:
         from leafward.stores.servers.mysql import connected
 
-        return connected(self._url, self._prefix, self._states)
+        return connected(self._url, self._prefix, self._states, self._client)
 
 
 class PostgresAgentStateStore(_OnServer):
     """States in PostgreSQL, in the table that AgentScope for Java has: `postgresql://user@host/database`.
 
-    With `create` the table is made if it is missing, and gets the columns it lacks at the first save.
-    `table_prefix` is what the names of the tables begin with that keep leases and the sessions of `store`; they are made when one of these is first asked for.
+    With `create` the table is made if it is missing, and gets the columns it lacks at the first save. `client` is a
+    pool of asyncpg's to use instead of one of our own; it is not closed. `table_prefix` is what the names of the tables
+    begin with that keep leases and the sessions of `store`; they are made when one of these is first asked for.
     """
 
     _scheme = "postgresql"
+    _driver, _extra = "asyncpg", "postgres"
 
     def __init__(
         self,
@@ -95,16 +108,17 @@ class PostgresAgentStateStore(_OnServer):
         *,
         layout: str = "2.x",
         create: bool = True,
+        client: object = None,
         table_prefix: str = DEFAULT_PREFIX,
     ) -> None:
         rule = "[a-zA-Z_][a-zA-Z0-9_]{0,62}"
         states = StatesTable(_identifier("table", table, rule), _identifier("schema", schema, rule))
-        super().__init__(url, states, layout=layout, create=create, table_prefix=table_prefix)
+        super().__init__(url, states, layout=layout, create=create, client=client, table_prefix=table_prefix)
 
     def _connected(self) -> AbstractAsyncContextManager[Server]:
         from leafward.stores.servers.postgres import connected
 
-        return connected(self._url, self._prefix, self._states)
+        return connected(self._url, self._prefix, self._states, self._client)
 
 
 class MysqlSession(MysqlAgentStateStore):
@@ -119,9 +133,10 @@ class MysqlSession(MysqlAgentStateStore):
         create: bool = False,
         *,
         table: str = STATES.table,
+        client: object = None,
         table_prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        super().__init__(url, table, layout="1.x", create=create, table_prefix=table_prefix)
+        super().__init__(url, table, layout="1.x", create=create, client=client, table_prefix=table_prefix)
 
 
 class _Tables:
