@@ -54,7 +54,7 @@ class StateFiles:
         file = older.session_file(self._tree, slot)
         states = {} if file is None else older.states_in(self._tree, slot, file, home)
         if states:
-            self._tree.replace(names.ids_to_keep(slot, home, self._layout) | states, at_once=True)
+            self._tree.replace(self._slots.mark(slot, home) | states, at_once=True)
 
     def _has_directory(self, slot: Slot) -> bool:
         return any(map(self._tree.folder.has_directory, self._slots.find(slot)))
@@ -274,8 +274,10 @@ class StateFiles:
 
     def _to_keep(self, slot: Slot, home: Parts, name: str) -> dict[Parts, bytes]:
         """Return what tells ids and names that file names do not, as far as it is not there yet."""
-        kept = names.ids_to_keep(slot, home, self._layout) | names.name_to_keep(files_of(home, name), name)
-        return {parts: data for parts, data in kept.items() if self._tree.read(parts) != data}
+        kept = names.name_to_keep(files_of(home, name), name)
+        return self._slots.mark(slot, home) | {
+            parts: data for parts, data in kept.items() if self._tree.read(parts) != data
+        }
 
 
 def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:
