@@ -46,8 +46,11 @@ class Noted(NamedTuple):
 _NOTHING = Noted()
 
 
-def noted(unclear: Unclear, files: Sequence[str], beginning: Beginning) -> Noted:
-    """Return whose a directory is, as far as its name leaves that open."""
+def noted(unclear: Unclear, files: Sequence[str], beginning: Beginning, *, asked: Noted | None = None) -> Noted:
+    """Return whose a directory is, as far as its name leaves that open.
+
+    What makes no difference to who is `asked` for need not be found out: it costs a look at further files.
+    """
     if unclear == (None, None):
         return _NOTHING
     mark = _mark(beginning) if IDS in files else None
@@ -59,9 +62,15 @@ def noted(unclear: Unclear, files: Sequence[str], beginning: Beginning) -> Noted
         is_ours = _STATE_VERSION in files and is_saved_by_us(beginning(_STATE_VERSION, _BEGINNING))
         return _either(_NOTHING if is_ours else _by_java(unclear, files, beginning), _fitting(unclear, mark))
     known = _by_java(unclear, files, beginning)
-    if _is_all(unclear, known) or not is_from_before(files, beginning):
+    before = Noted(*(None if name is None else decoded(name) for name in unclear))
+    either = _either(known, before)
+    if either == known or (asked is not None and all(map(_is_found_anyway, unclear, known, before, asked))):
         return known
-    return _either(known, Noted(*(None if name is None else decoded(name) for name in unclear)))
+    return either if is_from_before(files, beginning) else known
+
+
+def _is_found_anyway(name: str | None, known: str | None, before: str | None, asked: str | None) -> bool:
+    return name is None or known is not None or (asked == before and is_likely_encoded(name))
 
 
 def is_free(files: Sequence[str]) -> bool:
@@ -161,30 +170,35 @@ def _by_java(unclear: Unclear, files: Sequence[str], beginning: Beginning) -> No
     if STATE not in files:
         return _NOTHING
     ids = beginning(STATE, _BEGINNING).partition(b'"context"')[0]
-    return _fitting(unclear, Noted(_text_of(_USER_ID, ids), _text_of(_SESSION_ID, ids)))
+    user, session = unclear
+    return Noted(_told(user, _USER_ID, ids), _told(session, _SESSION_ID, ids))
+
+
+def _told(name: str | None, pattern: re.Pattern[bytes], ids: bytes) -> str | None:
+    """Return the id in a text of AgentScope's that an unclear name may stand for."""
+    found = None if name is None else pattern.search(ids)
+    if found is not None:
+        with suppress(ValueError, DecodeError):
+            id = decode(found[1])
+            return id if isinstance(id, str) and _fits(name, id) else None
+    return None
 
 
 def _fitting(unclear: Unclear, ids: Noted) -> Noted:
     """Return those ids that unclear names may stand for."""
-    user, session = (
-        id if name is not None and id is not None and (id == name or id == decoded(name)) else None
-        for name, id in zip(unclear, ids, strict=True)
+    user, session = unclear
+    return Noted(
+        ids.user_id if _fits(user, ids.user_id) else None, ids.session_id if _fits(session, ids.session_id) else None
     )
-    return Noted(user, session)
+
+
+def _fits(name: str | None, id: str | None) -> bool:
+    return name is not None and id is not None and (id == name or id == decoded(name))
 
 
 def _is_all(unclear: Unclear, known: Noted) -> bool:
-    return all(name is None or id is not None for name, id in zip(unclear, known, strict=True))
+    return (unclear[0] is None or known[0] is not None) and (unclear[1] is None or known[1] is not None)
 
 
 def _either(first: Noted, other: Noted) -> Noted:
     return Noted(first.user_id or other.user_id, first.session_id or other.session_id)
-
-
-def _text_of(pattern: re.Pattern[bytes], beginning: bytes) -> str | None:
-    found = pattern.search(beginning)
-    if found is not None:
-        with suppress(ValueError, DecodeError):
-            text = decode(found[1])
-            return text if isinstance(text, str) else None
-    return None

@@ -19,7 +19,7 @@ from leafward.core.json import encode
 from leafward.stores.files import state_names as names
 from leafward.stores.files import state_owners as owners
 from leafward.stores.files.folder import Parts
-from leafward.stores.files.names import ANONYMOUS, ESCAPE
+from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded
 from leafward.stores.files.state_names import IDS, directory_names, id_before, may_be_encoded, places_of
 from leafward.stores.files.state_owners import Beginning, Noted, Unclear
 from leafward.stores.files.state_tree import StateTree
@@ -161,7 +161,9 @@ class StatePlaces:
             slot = owners.kept_ids(beginning)
             return slot if slot is not None and self._is_place_of(place, slot) else None
         unclear = self._unclear_names(place)
-        told = owners.noted(unclear, files, beginning)
+        # A session is listed by its decoded id where that is likely, whatever else would tell it.
+        asked = Noted(user_id, None if unclear[1] is None else decoded(unclear[1]))
+        told = owners.noted(unclear, files, beginning, asked=asked)
         if self._layout == "2.x" and not owners.may_be(unclear[0], told.user_id, user_id):
             return None
         if name.startswith(ESCAPE):
