@@ -100,6 +100,9 @@ class StateDirectory(LeaseTable):
         except BaseException:
             folder.close()
             raise
+        for ending in ("-wal", "-shm"):
+            # SQLite makes them, with the mode of the file itself; only root gives them its group too.
+            folder.give_to_group(LEASES + ending)
         files = StateFiles(StateTree(folder, (), self.memory), self._layout, legacy=self._legacy)
         opened = _Opened(Locked(store.runner, files), folder, store)
         try:
