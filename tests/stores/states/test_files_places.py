@@ -521,33 +521,3 @@ class TestEveryId:
                 await check_all(root, layout, keys, expected)
 
         asyncio.run(run())
-
-    @given(slots(), slots())
-    @settings(max_examples=60, deadline=None)
-    def test_what_java_saved_keeps_its_ids_whoever_else_saves(
-        self, javas: list[tuple[str | None, str]], ours: list[tuple[str | None, str]]
-    ) -> None:
-        async def run() -> None:
-            with TemporaryDirectory() as directory:
-                root = Path(directory, "states")
-                expected: dict[SessionKey, Any] = {}
-                taken: set[tuple[str, str]] = set()
-                users: dict[str, str | None] = {}
-                for user, session in javas:
-                    place = javas_name(user), javas_name(session)
-                    # Java lets such ids meet; those that begin like our own files are not shared.
-                    is_own = any(name.startswith(".leafward") for name in place)
-                    if is_own or place in taken or users.setdefault(place[0], user) != user:
-                        continue
-                    taken.add(place)
-                    expected[SessionKey(session, user)] = {"session_id": session, "user_id": user}
-                    write(root.joinpath(*place, "agent_state.json"), {"session_id": session, "user_id": user})
-                await check_all(root, "2.x", list(expected), expected)
-                async with JsonFileAgentStateStore(root) as states:
-                    for key in keys_of(ours):
-                        if key not in expected:
-                            await states.save(key, "agent_state", {"ours": key.session_id})
-                            expected[key] = {"ours": key.session_id}
-                await check_all(root, "2.x", list(expected), expected)
-
-        asyncio.run(run())
