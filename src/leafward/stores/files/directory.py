@@ -111,6 +111,9 @@ class StateDirectory(LeaseTable):
         except BaseException:
             folder.close()
             raise
+        for ending in ("-wal", "-shm"):
+            # SQLite makes them, with the mode of the file itself; only root gives them its group too.
+            folder.give_to_group(LEASES + ending)
         files = StateFiles(StateTree(folder, (), self.memory), self._layout, legacy=self._legacy)
         store = JsonFileStore(inner, folder, FileStates(self), self._layout)
         opened = _Opened(Locked(inner.runner, files), store)
