@@ -310,7 +310,10 @@ def test_a_message_as_its_dict_is_stored_as_a_message_in_a_list_of_messages() ->
 def test_what_is_a_msg_already_is_stored_unchanged() -> None:
     msg = {"id": "m", "role": "USER", "content": []}
 
-    assert [json.loads(text) for text in write_items([msg, {"n": 1}], "memory_messages")] == [msg, {"n": 1}]
+    assert [json.loads(text) for text in write_items([msg, {**msg, "n": 1}], "memory_messages")] == [
+        msg,
+        {**msg, "n": 1},
+    ]
 
 
 @pytest.mark.parametrize("year", [1, 90, 999, 1969, 9999])
