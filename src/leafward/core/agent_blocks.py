@@ -183,6 +183,23 @@ def usage_by_the_rules(usage: object) -> dict[str, Any] | None:
     return {**sound, "totalTokens": sound.get("inputTokens", 0) + sound.get("outputTokens", 0)}
 
 
+def sizes_fit(block: Part) -> bool:
+    """Tell whether Java takes the sizes of a picture, or of those in a result."""
+    if block["type"] == "tool_result":
+        return all(map(sizes_fit, cast(list[Part], block.get("output") or [])))
+    return block["type"] not in ("image", "video") or _fit(block, _SIZES)
+
+
+def counts_fit(usage: object) -> bool:
+    """Tell whether Java takes a usage."""
+    return not isinstance(usage, dict) or _fit(cast(dict[str, Any], usage), _COUNTS)
+
+
+def _fit(given: dict[str, Any], keys: frozenset[str]) -> bool:
+    found = [(key, given[key]) for key in given.keys() & keys if given[key] is not None]
+    return all(_number(value, float if key in ("fps", "time") else int) is not None for key, value in found)
+
+
 def _number(value: object, kind: type[int] | type[float]) -> Any:
     """Return a number as Java's `int` or `double` takes it; `None` where it does not."""
     found: Any = coerced(value, kind)

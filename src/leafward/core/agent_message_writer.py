@@ -47,10 +47,15 @@ def write_messages(messages: Sequence[Message | Mapping[str, Any]], *, of_1x: bo
         ValueError: something in the list is no message, was made unsound, or exceeds what Java reads; the text names
             the place.
     """
+    return [one for made in write_each(messages, of_1x=of_1x) for one in made]
+
+
+def write_each(messages: Sequence[Message | Mapping[str, Any]], *, of_1x: bool = False) -> list[list[dict[str, Any]]]:
+    """Return for each message the `Msg` objects that `write_messages` makes of it."""
     checked = [_checked(message, f"context[{index}]") for index, message in enumerate(messages)]
     found = [message for message, _ in checked]
     items: list[list[Item]] | None = None
-    written: list[dict[str, Any]] = []
+    written: list[list[dict[str, Any]]] = []
     taken = MessageIds()
     before = 0
     for index, (message, is_short) in enumerate(checked):
@@ -63,7 +68,7 @@ def write_messages(messages: Sequence[Message | Mapping[str, Any]], *, of_1x: bo
             excess = None if is_short else _excess(made)
         if excess:
             raise ValueError(f"context[{index}]: {excess}") from excess
-        written += made
+        written.append(made)
         taken.add(message.id)
         before = message.at
     return written

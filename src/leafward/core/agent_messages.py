@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from leafward.core.agent_blocks import Block, check_block, filled
+from leafward.core.agent_blocks import Block, check_block, counts_fit, filled, is_whole, sizes_fit
 from leafward.core.agent_records import read_as, read_object, refuse
 from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
@@ -209,3 +209,18 @@ def read_odd(given: dict[str, Any], where: str, before: int, index: int, taken: 
     read_as(_Msg, {**msg, **missing}, where)
     usual = made_usual(msg, index, taken)
     return read_usual(usual.msg, where, before, roles=roles and "role" not in usual.rest, usual=usual)
+
+
+def java_reads(given: dict[str, Any], *, of_1x: bool) -> bool:
+    """Tell whether Java takes a `Msg` that `MsgReader` reads, and finds all its blocks.
+
+    In 2.x no other role than ASSISTANT and TOOL may hold every block; 1.x does not know all blocks.
+    """
+    msg = coerced(given, _Msg, ordinals=True)
+    blocks = [block for block in msg.get("content") or () if block is not None]
+    try:
+        for block in blocks:
+            check_block(block, "" if of_1x else str(msg.get("role")), "")
+    except StateDecodeError:
+        return False
+    return all(is_whole(block, of_1x=of_1x) and sizes_fit(block) for block in blocks) and counts_fit(msg.get("usage"))

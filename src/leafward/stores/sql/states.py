@@ -259,8 +259,7 @@ class StateRows:
         """Take note that `put` or `replace` is done, and gave this version."""
         if self._seen is not None:
             stored = version if self._columns >= Counted.VERSIONS else 0
-            needs_memory = self._keeps_texts and self._columns < Counted.CHECKSUMS
-            self._seen.saved((slot, name), Seen(stored, checksum_of(text), version) if needs_memory else None)
+            self._seen.saved((slot, name), Seen(stored, checksum_of(text), version) if self._keeps_texts else None)
 
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool, again: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)

@@ -58,8 +58,8 @@ class SeenValues:
     """Gives each value a version that no other text of the same name has had in this process.
 
     A text that differs from the one noted for its version is one version further. This finds one save that was not
-    counted, but not the next one. So the process also remembers the values that it read and that have no matching note:
-    any other text in place of such a value is at least one version further.
+    counted, but not the next one, nor a value that was deleted and saved again, whose note is gone. So the process also
+    remembers the values that it read or saved: any other text in place of one is at least one version further.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,11 @@ class SeenValues:
         if last is not None:
             is_same = (last.stored, last.checksum) == (row.version, checksum)
             version = last.version if is_same else max(version, last.version + 1)
-        if not is_ours or version != row.version:
-            self._remember(name, Seen(row.version, checksum, version))
+        self._remember(name, Seen(row.version, checksum, version))
         return version
 
     def saved(self, name: Name, seen: Seen | None) -> None:
-        """Remember a value that this process saved; `None` if it is noted beside the value."""
+        """Remember a value that this process saved; `None` if it may be read back as another text."""
         self._seen.pop(name, None)
         if seen is not None:
             self._remember(name, seen)

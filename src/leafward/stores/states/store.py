@@ -97,7 +97,7 @@ class StateStore(VersionedStateStore, ABC):
             raise ValueError(f"expected is the version that get_versioned() gave, or -1, not {expected!r}")
         if isinstance(value, (list, tuple)):
             raise ValueError("a list has no version: save it with save_list()")
-        text = _values().write_value(value, of_1x=is_of_1x(self))
+        text = _values().write_value(value, name, of_1x=is_of_1x(self))
         if expected > _LAST_VERSION:
             raise StaleState(*slot, name, expected)
         wanted = None if expected == UNCONDITIONAL else expected
