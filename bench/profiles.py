@@ -22,6 +22,8 @@ class Backends:
     owned_each: int = 1_000
     handovers: int = 9
     lists: tuple[int, ...] = (10, 10_000)
+    states: int = 10_000
+    """States that are attached to messages of one session."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ QUICK = Profile(
         owned_each=250,
         handovers=3,
         lists=(10, 1_000),
+        states=500,
     ),
 )
 
@@ -169,6 +172,7 @@ PAIRED = replace(
         read_rounds=15,
         each=3,
         lists=(10, 1_000),
+        states=500,
     ),
 )
 

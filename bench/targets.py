@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from backends.steps import FOUND, HEAD, HOLD, SEND, SET, STEP
 from tables import times
 
 Facts = Mapping[str, float]
@@ -92,6 +93,21 @@ def _of_states(kind: str) -> tuple[Target, ...]:
             _at_most(64),
             _plain(" more"),
         ),
+    )
+
+
+def _of_agents(kind: str) -> tuple[Target, ...]:
+    bounds = {
+        STEP: (1.15, "an append with two states and usage at most 1.15x the same append without, at every N"),
+        HEAD: (1.3, "the head of a session at most 1.3x `messages.get` of one id, at every N"),
+        SET: (EVEN, "flat: set_state in a session of many states costs what it costs in one without"),
+        FOUND: (EVEN, "flat: so does get_state"),
+        SEND: (3, "a text sent to the holder and received: at most 3x one label and one get"),
+        HOLD: (2.5, "acquire and release at most 2.5x one append"),
+    }
+    return tuple(
+        Target(kind, promise, f"{kind} agent {what}", _at_most(bound), times)
+        for what, (bound, promise) in bounds.items()
     )
 
 
@@ -211,6 +227,7 @@ TARGETS = (
     Target("W10", "and leaves nothing in the store's files", "erase left", _at_most(0), _plain("")),
     *(target for kind in ("postgresql", "mysql", "redis") for target in _on_server(kind)),
     *(target for kind in ("postgresql", "mysql", "redis", "file", "sqlite", "memory") for target in _of_states(kind)),
+    *(target for kind in ("postgresql", "mysql", "redis", "file", "sqlite", "memory") for target in _of_agents(kind)),
     Target("1M", "append at most 1.6x raw in the large store", "million append ratio", _at_most(1.6), times),
     Target("1M", f"append at most {EVEN}x of the small store's", "million W1 over small", _at_most(EVEN), times),
     Target(

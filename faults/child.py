@@ -37,7 +37,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         if not name.startswith("--"):
             import_module(name)
-    from faults import cancel, contention, disk_full, fencing, states, writer
+    from faults import cancel, contention, disk_full, fencing, states, steps, writer
     from faults.worker import error_line
 
     jobs = {
@@ -48,6 +48,7 @@ def main() -> None:
         "cancel": cancel.cancel_many,
         "hold": fencing.hold_and_write,
         "save": states.save_until_killed,
+        "step": steps.write_until_killed,
     }
     job = _read_job()
     if job is not None:

@@ -22,6 +22,8 @@ PROMISES: Mapping[str, str] = {
     "is stored; the next call works.",
     "states": "After SIGKILL of who saves a list of states there is the acknowledged list, or the one that was being "
     "saved, and never a mixture; so is a value saved beside it.",
+    "steps": "After SIGKILL of the writer of an agent's steps (messages, attached states and usage in one commit) each "
+    "step is stored as a whole or not at all; one done again with the same ids changes nothing.",
     "disk full": "A full disk is reported as `StorageFull`, nothing acknowledged is lost, nothing refused is stored, "
     "and the same store goes on once there is room.",
 }

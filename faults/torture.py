@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults import cancel, contention, disk_full, fencing, kill, replies, states
+from faults import cancel, contention, disk_full, fencing, kill, replies, states, steps
 from faults.backends import BACKENDS, ON_DISK, PERSISTENT, SERVERS, Backend, open_backend
 from faults.outcome import Outcome
 from faults.report import render
@@ -73,6 +73,12 @@ SCENARIOS: Mapping[str, Scenario] = {
         250,
         "how often who saves lists of states is killed",
         lambda backend, times, seed, say: states.run(backend, kills=times, seed=seed, progress=say),
+    ),
+    "steps": Scenario(
+        PERSISTENT,
+        100,
+        "how often the writer of an agent's steps is killed",
+        lambda backend, times, seed, say: steps.run(backend, kills=times, seed=seed, progress=say),
     ),
     "disks": Scenario(
         ON_DISK,

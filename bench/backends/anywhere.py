@@ -35,6 +35,10 @@ class Anywhere(Leafward, Backend):
         self._store: Any = await open_store(urls.get(self._kind, path))
 
     @property
+    def store(self) -> Any:
+        return self._store
+
+    @property
     def states(self) -> StateStore:
         return self._store.states
 

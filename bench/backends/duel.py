@@ -21,6 +21,7 @@ from backends.anywhere import Anywhere
 from backends.limits import LIMITS, Backend
 from backends.proxy import Proxy
 from backends.states import STATE_LIMITS, item, save_list, value
+from backends.steps import SEND, Steps, pairs
 
 OURS, LIMIT = "leafward", "limit"
 ALONE = "alone"
@@ -247,6 +248,23 @@ class Duel:
             sent = proxy.sent - before
             await store.close()
         return {"bytes": sent - len(msgspec.json.encode(items[-1]))}
+
+    # Agents.
+
+    async def do_fill_states(self, session: int, upto: int) -> Reply:
+        """Attach states to so many messages."""
+        await Steps(self._ours, self._benches[OURS]).fill_states(session, upto)
+        return {}
+
+    async def do_agent(self, what: str, session: int, other: int, times: int) -> Reply:
+        """Do what an agent does, in turn with what it is compared with."""
+        steps = Steps(self._ours, self._benches[OURS])
+        lease = await self._ours.acquire(session) if what == SEND else None
+        try:
+            return await self._turns(times, pairs(steps, what, session, other, lease))
+        finally:
+            if lease is not None:
+                await lease.release()
 
     # Leases.
 

@@ -58,6 +58,8 @@ class Figures:
     handover: Row = field(default_factory=Row)
     save_state: Row = field(default_factory=Row)
     get_state: Row = field(default_factory=Row)
+    agent: dict[tuple[str, int], Row] = field(default_factory=dict)
+    """What an agent does, by its name and the size of the session."""
     lists: dict[int, Row] = field(default_factory=dict)
     list_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes sent for one more item, without those of the item, by the list's length."""

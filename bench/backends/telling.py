@@ -44,6 +44,7 @@ def tell(setting: Setting, figures: Figures) -> None:
     rows.append(_rates(f"{profile.tasks} sessions at once, messages per second", figures))
     rows.append(_row("lease: acquire and release", figures.lease))
     rows.append(_row("lease: append behind it, over a plain append", figures.fenced, ours=BEHIND, limit=PLAIN))
+    rows += [_agent_row(what, size, row) for (what, size), row in figures.agent.items()]
     if figures.handover.times:
         rows.append(_row("lease: from release to the next process's having it", figures.handover))
     setting.sections.append(section)
@@ -58,6 +59,11 @@ def _row(name: str, row: Row, *, ours: str = OURS, limit: str = LIMIT) -> Sequen
         return [*cells, NOTHING, NOTHING, NOTHING, trips]
     base = row.times[limit]
     return [*cells, duration(base.median), duration(base.late), times(mine.ratio(base)), trips]
+
+
+def _agent_row(what: str, size: int, row: Row) -> Sequence[str]:
+    ours, base = row.times
+    return _row(f"agent: {ours}, N = {size:,}, over {base}", row, ours=ours, limit=base)
 
 
 def _rates(name: str, figures: Figures) -> Sequence[str]:
@@ -75,6 +81,10 @@ def _note_facts(setting: Setting, figures: Figures) -> None:
     facts[f"{kind} state save ratio"] = figures.save_state.times[OURS].ratio(figures.save_state.times[LIMIT])
     facts[f"{kind} state get ratio"] = figures.get_state.times[OURS].ratio(figures.get_state.times[LIMIT])
     facts[f"{kind} list ratio"] = max(row.times[OURS].ratio(row.times[LIMIT]) for row in figures.lists.values())
+    for (what, _), row in figures.agent.items():
+        ours, base = row.times.values()
+        fact = f"{kind} agent {what}"
+        facts[fact] = max(facts.get(fact, 0.0), ours.ratio(base))
     if figures.list_bytes:
         facts[f"{kind} list bytes"] = max(figures.list_bytes.values()) - min(figures.list_bytes.values())
     if figures.kind not in SERVERS:

@@ -15,12 +15,14 @@ from setting import Setting
 from backends.arena import SERVERS, Arena, arena
 from backends.duel import BATCH, LIMIT, OURS
 from backends.figures import Figures, History, Row, Search
+from backends.steps import FOUND, HEAD, HOLD, SEND, SET, STEP
 from backends.telling import tell, tell_searches
 
 WINDOW = 50
 WARM = 903
 WARM_APPENDS = 300
 LEASED = 901
+STATED, UNSTATED = 905, 907
 FIRST_AT_ONCE = 1_001
 """Sessions with odd numbers are of one user; the even ones are of the user whose sessions are searched."""
 
@@ -62,6 +64,7 @@ def _measure(setting: Setting, one: Arena) -> Figures:
     _at_once(profile, one, figures)
     _lease(profile, one, figures)
     _states(profile, one, figures)
+    _agent(profile, one, figures)
     one.ask("settle")
     return figures
 
@@ -153,6 +156,25 @@ def _states(profile: Backends, one: Arena, figures: Figures) -> None:
     if one.kind in SERVERS:
         for size in profile.lists:
             figures.list_bytes[size] = one.ask("list_bytes", size=size)["bytes"]
+
+
+def _agent(profile: Backends, one: Arena, figures: Figures) -> None:
+    """Time what an agent does in sessions of all sizes, and in one with many states beside one with none."""
+    sessions = _sessions(profile)
+    one.ask("fill_states", session=STATED, upto=profile.states)
+    one.ask("fill", session=UNSTATED, upto=1, only=OURS)
+    longest = sessions[max(profile.sizes)]
+    asked = [(STEP, size, sessions[size]) for size in profile.sizes]
+    asked += [(HEAD, size, sessions[size]) for size in profile.sizes]
+    asked += [(SET, profile.states, STATED), (FOUND, profile.states, STATED)]
+    asked += [(SEND, max(profile.sizes), longest), (HOLD, max(profile.sizes), longest)]
+    for number in range(-1, profile.rounds):
+        for what, size, session in asked:
+            reply = one.ask("agent", what=what, session=session, other=UNSTATED, times=profile.calls)
+            # The first round warms up.
+            if number >= 0:
+                figures.agent.setdefault((what, size), Row()).add(number, reply)
+        one.ask("settle")
 
 
 def _search_indexed(profile: Backends, arenas: Sequence[Arena], found: Sequence[Figures]) -> None:

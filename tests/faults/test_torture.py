@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults import cancel, contention, disk_full, fencing, kill, replies, states
+from faults import cancel, contention, disk_full, fencing, kill, replies, states, steps
 from faults.backends import BACKENDS, ON_DISK, PERSISTENT, SERVERS, Backend
 from faults.outcome import Outcome
 from tests.faults.conftest import on
@@ -47,6 +47,11 @@ def test_a_holder_that_comes_back_too_late_is_refused(backend: Backend) -> None:
 @on(*PERSISTENT)
 def test_cancelled_appends_are_each_stored_or_absent(backend: Backend) -> None:
     assert_kept(cancel.run(backend, cancels=80, seed=SEED, progress=print, control_cancels=40))
+
+
+@on(*PERSISTENT)
+def test_a_step_is_whole_or_absent_after_a_kill(backend: Backend) -> None:
+    assert_kept(steps.run(backend, kills=6, seed=SEED, progress=print, control_kills=20))
 
 
 @on(*PERSISTENT)

@@ -42,6 +42,8 @@ class Proxy:
         self.silent = False
         """Whether new connections are taken and never answered."""
         self._struck = asyncio.Event()
+        self.packets = 0
+        """How many came from clients; from a driver that waits for each reply, as many as there were round trips."""
 
     @property
     def port(self) -> int:
@@ -78,6 +80,7 @@ class Proxy:
 
     def judge(self, data: bytes) -> Fault | None:
         """Return what is to become of a packet."""
+        self.packets += 1
         if self._fault is None or not self._matches(data):
             return None
         self._left -= 1

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from leafward import LeaseLost, Message, Session, open_store, user
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Owner, Scope
 from leafward.core.parent import LATEST_LEAF
 from leafward.core.times import now_micros
 from leafward.core.tokens import count_tokens
 from leafward.sessions import Change
+from leafward.stores import Appended, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.servers import running
 from leafward.stores.servers.appending import MOST_AT_ONCE
-from leafward.stores.servers.server import Planned, Position
+from leafward.stores.servers.positions import Planned, Position
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.commands import Append
 from leafward.testing.durable import PATIENCE
@@ -91,6 +93,35 @@ class TestManyAtOnce(OnBothServers):
         for one in sessions:
             assert await texts(one) == ["first", *(f"{one.session_id} {text}" for text in STRANGE * 2)]
 
+    async def test_have_each_its_states_and_usage(self, store: ServerStore) -> None:
+        sessions = await begun(store)
+        for turn in range(4):
+            appended = await asyncio.gather(*(self.step(store, number, turn) for number in range(MANY)))
+            assert {one.version for one in appended} == {turn + 3}
+            assert [[state.name for state in one.states] for one in appended] == [
+                ["turn", "name"][: 0 if number % 3 == 0 else 2 if turn == 0 else 1] for number in range(MANY)
+            ]
+            assert [one.counted for one in appended] == [number % 4 > 0 for number in range(MANY)]
+        for number, one in enumerate(sessions):
+            assert await texts(one) == ["first", *(f"{turn} of {number}" for turn in range(4))]
+            found = await one.get_states()
+            assert found == ({} if number % 3 == 0 else {"turn": {"n": 3}, "name": {"number": number}})
+            info = await store.registry.get(scope_of(one))
+            assert info is not None
+            assert (info.input_tokens, info.output_tokens) == ((4 * number, 4) if number % 4 else (0, 0))
+
+    async def step(self, store: ServerStore, number: int, turn: int) -> Appended:
+        """Append to a session: to some with states, to some with usage, which has a name or none."""
+        name = [None, f"call {turn}", None][number % 4 - 1]
+        states = [AttachedState("turn", f'{{"n":{turn}}}'), AttachedState("name", f'{{"number":{number}}}')]
+        return await store.messages.append(
+            Scope.of(f"s{number}"),
+            [draft(f"{turn} of {number}")],
+            LATEST_LEAF,
+            state=states if number % 3 else [],
+            usage=Usage(number, 1, 0.5, "model" if number % 2 else None, name) if number % 4 else None,
+        )
+
     async def test_are_weighed_each_for_itself(self, store: ServerStore) -> None:
         sessions = await begun(store)
         scopes = [scope_of(one) for one in sessions]
@@ -157,6 +188,21 @@ class TestOneAmongMany(OnBothServers):
         results = await self.append_all(sessions)
         assert results[5] == before
         assert [await texts(one) for one in sessions] == [["first", "second"]] * MANY
+
+    async def test_whose_usage_was_counted_before(self, store: ServerStore) -> None:
+        sessions = await begun(store)
+        scopes = [scope_of(one) for one in sessions]
+        await store.registry.add_usage(scopes[5], Usage(1, 1, usage_id="call"))
+        appended = await asyncio.gather(
+            *(
+                store.messages.append(scope, [draft("second")], LATEST_LEAF, usage=Usage(2, 2, usage_id="call"))
+                for scope in scopes
+            )
+        )
+        assert [n for n, one in enumerate(appended) if not one.counted] == [5]
+        assert [await texts(one) for one in sessions] == [["first", "second"]] * MANY
+        infos = [await store.registry.get(scope) for scope in scopes]
+        assert [info.input_tokens for info in infos if info] == [1 if n == 5 else 2 for n in range(MANY)]
 
     async def test_whose_lease_was_lost(self, store: ServerStore, url: str) -> None:
         sessions = await begun(store)
@@ -367,3 +413,31 @@ class TestALostReply(BehindAProxy):
         proxy.spare()
         assert [await texts(one) for one in sessions] == [["first", *words]] * MANY
         assert {await one.get_version() for one in sessions} == {2 + len(words)}
+
+    @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.LOSE_REPLY], ids=lambda one: one.name)
+    async def test_of_a_group_of_steps_leaves_one_effect_for_each(
+        self, behind: ServerStore, proxy: Proxy, fault: Fault
+    ) -> None:
+        sessions = await begun(behind)
+        words = [f"word {number}" for number in range(8)]
+        for number, word in enumerate(words):
+            state = [AttachedState("turn", f'{{"n":{number}}}'), AttachedState("plan", "{}")]
+            proxy.strike(fault, b"word")
+            appended = await asyncio.gather(
+                *(
+                    behind.messages.append(
+                        scope_of(one), [draft(word)], LATEST_LEAF, state=state, usage=Usage(1, 2, 0.5, "model")
+                    )
+                    for one in sessions
+                )
+            )
+            assert proxy.struck
+            assert [(one.inserted, one.version, list(one.states), one.counted) for one in appended] == [
+                (1, 3 + number, state if number == 0 else state[:1], True)
+            ] * MANY
+        proxy.spare()
+        assert [await texts(one) for one in sessions] == [["first", *words]] * MANY
+        assert {await one.get_version() for one in sessions} == {2 + len(words)}
+        infos = [await behind.registry.get(scope_of(one)) for one in sessions]
+        assert {(info.input_tokens, info.output_tokens, info.estimated_cost) for info in infos if info} == {(8, 16, 4)}
+        assert [await one.get_states() for one in sessions] == [{"turn": {"n": 7}, "plan": {}}] * MANY

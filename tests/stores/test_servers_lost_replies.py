@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from leafward import OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
+from leafward import LATEST_LEAF, OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
+from leafward.core.attached_state import AttachedState
+from leafward.core.ids import Scope
+from leafward.stores import Appended, Draft, Usage
 from leafward.stores.servers import mysql, postgres, running
 from leafward.stores.servers.store import ServerStore
 from leafward.testing.durable import PATIENCE
@@ -37,7 +40,12 @@ class World:
         await self.session.append_messages([user(f"walnut {n}", id=f"m{n}") for n in range(3)])
         await self.session.append_context_block("memory", "first")
         self.version = await self.session.get_version()
+        self.leaf_id, self.new_states = "m2", [PLAN, TURN]
         self.count = await self.sessions()
+
+    @property
+    def scope(self) -> Scope:
+        return Scope.of(str(self.number))
 
     async def sessions(self) -> int:
         """Return how many sessions there are."""
@@ -59,6 +67,10 @@ class Deed(NamedTuple):
 
     do: Callable[[World], Awaitable[Any]]
     check: Callable[[World, Any], Awaitable[None]]
+
+
+def draft(id: str) -> Draft:
+    return Draft(*user(f"text of {id}", id=id).sealed(), 3)
 
 
 async def _ids(world: World) -> list[str]:
@@ -106,6 +118,72 @@ async def _appended_elsewhere(world: World, result: Any) -> None:
     assert result.id == "new"
     assert await _ids(world) == ["m0", "new"]
     assert [one.id for one in await world.session.get_branches("m0")] == ["m1", "new"]
+
+
+PLAN, TURN, GONE = (AttachedState(*one) for one in (("plan", '{"a":1}'), ("leafward.turn", '{"n":1}'), ("gone", None)))
+
+
+async def _step(world: World, usage: Usage | None = None) -> Any:
+    return await world.store.messages.append(
+        world.scope,
+        [draft("new"), draft("newer")],
+        world.leaf_id,
+        weigh=True,
+        state=[PLAN, TURN, GONE],
+        usage=usage or Usage(7, 3, 0.5),
+    )
+
+
+async def _stepped(world: World, result: Any) -> None:
+    info = await world.manager.get(str(world.number))
+    assert info is not None
+    assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (7, 3, 0.5)
+    assert [one.id for one in result.messages] == ["new", "newer"]
+    assert result._replace(messages=[], states=list(result.states)) == Appended(
+        [],
+        2,
+        await world.store.messages.weigh(world.scope),
+        version=world.version + 1,
+        states=world.new_states,
+        attached_to="newer",
+        counted=True,
+    )
+    assert (await _ids(world))[-3:] == [world.leaf_id, "new", "newer"]
+    assert await world.told() == [("append", ["new", "newer"])]
+    head = await world.store.messages.head(world.scope, ["plan", "leafward.turn", "gone"])
+    assert (head.version, head.leaf_id) == (world.version + 1, "newer")
+    assert head.states == {"plan": {"a": 1}, "leafward.turn": {"n": 1}}
+
+
+async def _named_step(world: World) -> Any:
+    return await _step(world, Usage(7, 3, 0.5, "model", "call"))
+
+
+async def _step_of_a_model(world: World) -> Any:
+    return await _step(world, Usage(7, 3, 0.5, "model"))
+
+
+async def _go_on(world: World) -> None:
+    """Let the store know where the session ends, and one of the states in force there."""
+    await world.session.append_message(user("more", id="more"))
+    await world.store.messages.append(world.scope, [draft("most")], LATEST_LEAF, state=[PLAN, GONE])
+    world.version += 2
+    world.leaf_id, world.new_states = "most", [TURN]
+    await world.store.messages.append(world.scope, [], LATEST_LEAF, state=[AttachedState("leafward.turn", "{}")])
+    world.version += 1
+
+
+async def _set_states(world: World) -> Any:
+    return await world.store.messages.append(world.scope, [], world.leaf_id, state=[PLAN, TURN, GONE])
+
+
+async def _states_set(world: World, result: Any) -> None:
+    assert result._replace(states=list(result.states)) == Appended(
+        [], 0, None, version=world.version + 1, states=world.new_states, attached_to=world.leaf_id
+    )
+    assert await world.told() == [("state", [world.leaf_id])]
+    head = await world.store.messages.head(world.scope, ["plan", "leafward.turn", "gone"])
+    assert head.states == {"plan": {"a": 1}, "leafward.turn": {"n": 1}}
 
 
 async def _update(world: World) -> Any:
@@ -201,6 +279,10 @@ DEEDS = {
     "a session's first append": Deed(_append_first, _appended_first),
     "a batch": Deed(_append_batch, _appended_batch),
     "an append below another message": Deed(_append_elsewhere, _appended_elsewhere),
+    "a step": Deed(_step, _stepped),
+    "a step with a named usage": Deed(_named_step, _stepped),
+    "a step of a model": Deed(_step_of_a_model, _stepped),
+    "states": Deed(_set_states, _states_set),
     "an update": Deed(_update, _updated),
     "a delete": Deed(_delete, _deleted),
     "usage": Deed(_use, _used),
@@ -216,6 +298,7 @@ STRIKES = [
     *((deed, fault) for deed in DEEDS for fault in (Fault.CUT_BEFORE, Fault.LOSE_REPLY)),
     # The server may still be at work when the call is repeated.
     *((deed, Fault.CUT_AFTER) for deed in ("an append", "a session's first append", "usage", "a fork")),
+    *((deed, Fault.CUT_AFTER) for deed in ("a step", "a step of a model", "states")),
 ]
 
 
@@ -232,9 +315,28 @@ class TestAConnectionThatEnds(InAWorld):
     async def test_at_any_packet_of_a_write_leaves_one_effect(
         self, world: World, proxy: Proxy, deed: str, fault: Fault
     ) -> None:
+        await self.strike_at_any_packet(world, proxy, deed, fault)
+
+    @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.LOSE_REPLY], ids=lambda one: one.name)
+    @pytest.mark.parametrize("deed", ["a step", "a step with a named usage", "a step of a model", "states"])
+    async def test_at_any_packet_of_a_step_where_the_last_one_ended_leaves_one_effect(
+        self, world: World, proxy: Proxy, deed: str, fault: Fault
+    ) -> None:
+        await self.strike_at_any_packet(world, proxy, deed, fault, _go_on)
+
+    async def strike_at_any_packet(
+        self,
+        world: World,
+        proxy: Proxy,
+        deed: str,
+        fault: Fault,
+        prepare: Callable[[World], Awaitable[None]] | None = None,
+    ) -> None:
         do, check = DEEDS[deed]
         for packet in range(1, MOST_PACKETS):
             await world.begin()
+            if prepare is not None:
+                await prepare(world)
             proxy.strike(fault, packet=packet)
             result = await do(world)
             struck = proxy.struck

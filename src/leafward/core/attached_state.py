@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from leafward.core.errors import InvalidId, MessageTooLarge
@@ -56,6 +57,16 @@ def check_public_name(name: str) -> str:
 def read_states(texts: Mapping[str, str] | Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     """Return stored states as the objects they hold."""
     return {name: decode_body(text) for name, text in dict(texts).items()}
+
+
+def digest(text: str | None) -> str | None:
+    """Return 32 digits that stored states have in common if their values are equal, whatever the order of their keys.
+
+    By it a server compares states of which it only knows the text.
+    """
+    if text is None:
+        return None
+    return blake2b(encode_sorted(decode_body(text)), digest_size=16).hexdigest()
 
 
 def is_same(text: str | None, other: str | None) -> bool:

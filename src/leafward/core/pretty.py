@@ -39,6 +39,11 @@ def pretty(compact: str) -> str:
     return "".join(written)
 
 
+def spelled(json: bytes) -> str:
+    """Return JSON as a text with the escapes of Java; most has no escape at all, and bytes tell that fast."""
+    return with_escapes(json.decode()) if b"\\" in json else json.decode()
+
+
 def with_escapes(text: str) -> str:
     """Return JSON with its escapes as Java spells them: `\\u001F` in capitals."""
     if "\\u" not in text:

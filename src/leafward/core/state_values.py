@@ -14,9 +14,9 @@ from leafward.core.agent_records import Record, read_object, read_record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import StateDecodeError
 from leafward.core.java_limits import SHORTEST, check_limits
-from leafward.core.json import Plain, decode, decode_leniently, encode, encode_text
+from leafward.core.json import Plain, decode, decode_leniently, encode
 from leafward.core.message import Message
-from leafward.core.pretty import with_escapes
+from leafward.core.pretty import spelled, with_escapes
 from leafward.core.untrusted import read
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def write_value(value: object, *, of_1x: bool = False) -> str:
         return with_escapes(value.to_json())
     try:
         plain = write_message(value, of_1x=of_1x) if isinstance(value, Message) else _plain(value)
-        return with_escapes(_exactly(plain) or encode_text(_copied(plain)))
+        return _exactly(plain) or spelled(encode(_copied(plain)))
     except TypeError as error:
         raise ValueError(f"a state cannot be written as JSON: {error}") from error
 
@@ -80,7 +80,7 @@ def _exactly(value: object) -> str | None:
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
     _check_limits(text, value)
-    return text.decode()
+    return spelled(text)
 
 
 def _check_limits(text: bytes, value: object) -> None:
@@ -97,7 +97,7 @@ def write_items(values: Iterable[object], name: str = "", *, of_1x: bool = False
     if name in MESSAGE_LISTS:
         items = [_message(item) for item in items]
     if items and all(isinstance(item, Message) for item in items):
-        return [with_escapes(encode_text(item)) for item in write_messages(cast(list[Message], items), of_1x=of_1x)]
+        return [spelled(encode(item)) for item in write_messages(cast(list[Message], items), of_1x=of_1x)]
     return _each_exactly(items) or [write_value(item, of_1x=of_1x) for item in items]
 
 
@@ -125,7 +125,7 @@ def _each_exactly(items: list[object]) -> list[str] | None:
         return None
     for text, item in zip(texts, items, strict=True):
         _check_limits(text, item)
-    return [with_escapes(text.decode()) for text in texts]
+    return [spelled(text) for text in texts]
 
 
 def _plain(value: object) -> object:

@@ -1093,6 +1093,19 @@ class BlockingStateStore:
     def distributed(self) -> bool: ...
     @property
     def leases(self) -> BlockingLeases: ...
+    @property
+    def store(self) -> BlockingStore:
+        """The store behind these states: its sessions, messages and leases are in the same database.
+
+        Of states with a lease it is the store behind that lease, so that what is written to it is fenced too.
+
+        Raises:
+            StoreError: a store of states by itself was not opened yet: `await states.open()`.
+        """
+
+    def open(self) -> BlockingStore:
+        """Return `store`, opened if it is not yet; what sessions need there is made if it is missing."""
+
     def with_lease(self, lease: BlockingLease | Lease) -> BlockingStateStore:
         """Return a store whose every write is refused, with `LeaseLost`, once another holder came."""
 

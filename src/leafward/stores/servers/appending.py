@@ -12,7 +12,8 @@ from leafward.core.ids import Scope
 from leafward.core.times import now_micros
 from leafward.stores.contracts import Appended
 from leafward.stores.leases import Fence
-from leafward.stores.servers.server import Failure, Placed, Planned, Position, Server
+from leafward.stores.servers.positions import Attached, Placed, Planned, Position
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.sql.commands import Append
 
 MOST_AT_ONCE = 2
@@ -78,7 +79,25 @@ class Appender:
         if len(self._positions) >= MOST_POSITIONS:
             self._positions.pop(next(iter(self._positions)))
         self._positions[command.scope] = placed.next
-        return Appended([draft.message for draft in command.drafts], len(command.drafts), placed.weight)
+        return Appended(
+            [draft.message for draft in command.drafts],
+            len(command.drafts),
+            placed.weight,
+            version=placed.next.version,
+            states=placed.states,
+            attached_to=placed.next.leaf_id,
+            counted=command.usage is not None,
+        )
+
+    def attached(self, command: Append, attached: Attached) -> Appended:
+        """Take note that the next append stands below a leaf with other states; return what attaching them gives."""
+        position = self._positions.pop(command.scope, None)
+        before = attached.version - bool(attached.changed)
+        if position is not None and (position.session_no, position.version) == (attached.session_no, before):
+            self._positions[command.scope] = position.moved(
+                attached.version, position.leaf, position.leaf_id, attached.states
+            )
+        return Appended([], 0, None, version=attached.version, states=attached.changed, attached_to=attached.leaf_id)
 
     async def append(self, command: Append, fence: Fence | None) -> Appended | None:
         """Append where the last append ended; `None`, with nothing written, when that cannot be done in one go.
@@ -90,9 +109,10 @@ class Appender:
         """
         # Taken out, so that a position at which something went wrong is not tried again.
         position = self._positions.pop(command.scope, None)
-        if position is None:
+        planned = None if position is None else position.plan(command, fence)
+        if planned is None:
             return None
-        job = _Job(Planned(position, command, fence))
+        job = _Job(planned)
         self._waiting.append(job)
         self._send_more()
         placed = await job.result()

@@ -12,18 +12,21 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Head, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
-from leafward.stores.servers import setup
+from leafward.stores.servers import mysql_points, setup
+from leafward.stores.servers.heads import Asked
 from leafward.stores.servers.indexing import LONGEST_WORD
-from leafward.stores.servers.mysql_appending import Answer
-from leafward.stores.servers.server import Failure, Placed, Planned, Server
+from leafward.stores.servers.mysql_packets import Answer, Packet
+from leafward.stores.servers.positions import Attached, Placed, Planned, digested
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import MySQL, StatesTable
 from leafward.stores.sql.operations import Many
+from leafward.stores.sql.points import HeadOf, StatesOf
 from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
@@ -167,10 +170,25 @@ class MysqlServer(Server):
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         if command.size > self._packet // 4:
             return None
-        answers = await self._transact(connection, appending.below_the_leaf(command, fence, at))
-        return appending.was_placed(command, answers)
+        states = digested(command.state)
+        answers = await self._transact(connection, appending.below_the_leaf(command, states, fence, at))
+        return appending.was_placed(command, states, fence, answers)
 
-    async def _transact(self, connection: Any, packet: appending.Packet) -> list[Answer]:
+    async def attach_quickly(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
+    ) -> Attached | None:
+        if command.size > self._packet // 4:
+            return None
+        states = digested(command.state)
+        answers = await self._transact(connection, mysql_points.at_the_leaf(command, states, fence, at, name))
+        return mysql_points.was_attached(states, fence, answers)
+
+    async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
+        asked = Asked.of(question)
+        text, parameters = mysql_points.head_of(asked)
+        return mysql_points.found_head(asked, await self._ask(connection, self._named(text), parameters))
+
+    async def _transact(self, connection: Any, packet: Packet) -> list[Answer]:
         """Run the statements of a packet as one transaction."""
         text = self._named(packet.text)
         try:
@@ -217,15 +235,13 @@ class MysqlServer(Server):
             self._collation = collation
             self._named = lru_cache(maxsize=64)(self.dialect.named)
 
-    async def check_messages(self, max_message_bytes: int) -> None:
-        """See that it takes messages of this size, and indexes all their words."""
+    async def check_messages(self, connection: Any, max_message_bytes: int) -> None:
         if self._packet < max_message_bytes + ROOM:
             raise ConfigurationError(
                 f"{self.where} takes {self._packet:,} bytes at once, and messages may have {max_message_bytes:,}: "
                 f"{RAISE_PACKET}"
             )
-        async with self.connection() as connection:
-            ((shortest, longest),) = (await self._ask(connection, INDEX_SETTINGS))[0][0]
+        ((shortest, longest),) = (await self._ask(connection, INDEX_SETTINGS))[0][0]
         if shortest > 3 or longest < LONGEST_WORD + 2:
             raise ConfigurationError(
                 f"{self.where} leaves words out of its index: set innodb_ft_min_token_size to at most 3 and "
@@ -364,8 +380,8 @@ async def open_mysql(
     check_options(durability, max_message_bytes)
     prefix = setup.check_prefix(table_prefix)
     async with connected(url, prefix, StatesTable(setup.states_table(prefix)), client) as server:
-        await server.check_messages(max_message_bytes)
         async with server.connection() as connection:
+            await server.check_messages(connection, max_message_bytes)
             await server.make_tables(connection)
         return ServerStore(server, f"the store {server.where}", max_message_bytes)
 

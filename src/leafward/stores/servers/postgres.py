@@ -10,16 +10,19 @@ from importlib import import_module
 from typing import Any
 
 from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull, StoreError
-from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, check_options
+from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Head, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import setup
+from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.servers.postgres_appending import PostgresAppending
-from leafward.stores.servers.server import Failure, Placed, Planned, Server
+from leafward.stores.servers.postgres_points import PostgresPoints
+from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import STATES_IN_A_SCHEMA, Postgres, StatesTable
 from leafward.stores.sql.operations import Many
+from leafward.stores.sql.points import HeadOf, StatesOf
 from leafward.stores.urls import need_driver, without_secrets
 
 MOST_CONNECTIONS = 16
@@ -48,6 +51,7 @@ class PostgresServer(Server):
         self._pool = pool
         self._ours = ours
         self._appending = PostgresAppending(self.dialect)
+        self._points = PostgresPoints(self.dialect)
 
     async def acquire(self) -> Any:
         return await self._pool.acquire(timeout=CONNECT_S)
@@ -96,6 +100,14 @@ class PostgresServer(Server):
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         return await self._appending.find(connection, command, fence, at)
 
+    async def attach_quickly(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
+    ) -> Attached | None:
+        return await self._points.attach(connection, command, fence, at, name)
+
+    async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
+        return await self._points.head(connection, question)
+
     def judge(self, error: Exception) -> Failure:
         asyncpg = _driver()
         if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError)):
@@ -134,6 +146,9 @@ class PostgresServer(Server):
                 )
             if (fsync, pages) != ("on", "on") or commit == "off":
                 self.durability = "process" if commit != "off" else "none"
+
+    async def check_messages(self, connection: Any, max_message_bytes: int) -> None:
+        """Do nothing: every message that leafward takes has room here."""
 
     async def make_tables(self, connection: Any) -> None:
         await self._migrate(connection)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
 from leafward.core.errors import CorruptStore, LeafwardError, LeaseLost, OutcomeUnknown
@@ -23,8 +24,10 @@ from leafward.stores.leases import Fence, Slot
 from leafward.stores.registry import ErasureReport
 from leafward.stores.servers import searching
 from leafward.stores.servers.appending import Appender, Unanswered
+from leafward.stores.servers.heads import can_be_asked
 from leafward.stores.servers.indexing import Indexer, Words, unindexed_sessions
 from leafward.stores.servers.purge import Purge, erase
+from leafward.stores.servers.repeated_append import attached_before, repeated
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads, registry
@@ -62,6 +65,9 @@ class _Try(Generic[T]):
         """Whether such a thing was never answered."""
         self.sent: list[T] = []
         """The result of an attempt whose commit was sent and not answered."""
+        self.recover: Callable[[], Operation[T]] | None = None
+        """How the result is found of one that was done and had none when it was sent."""
+        self.since = now_micros()
 
 
 class ServerRunner:
@@ -85,8 +91,14 @@ class ServerRunner:
         self._writes = 0
         """How many are under way."""
         self._gate = Gate()
-        # What a process that was killed left behind is nothing that a short visit has to wait for.
-        self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy) if tidies else None
+        self._tidying: asyncio.TimerHandle | None = None
+        if tidies:
+            self.tidy_later()
+
+    def tidy_later(self) -> None:
+        """Begin, in a while, to remove what a process that was killed left behind: a short visit does not wait."""
+        if self._tidying is None:
+            self._tidying = self._guard.loop.call_later(TIDY_AFTER_S, self.tidy)
 
     async def settle(self) -> None:
         """Index every session, and remove all that is discarded."""
@@ -109,19 +121,21 @@ class ServerRunner:
 
     async def _write_in_turn(self, command: Command[T], fence: Fence | None) -> T:
         attempt = _Try[T](_name_for(command))
-        plain = _below_the_leaf(command)
+        quick = _at_the_leaf(command)
         self._writes += 1
         try:
-            appended = None if plain is None else await self._append(plain, fence, attempt)
+            appended = None if quick is None else await self._append(quick, fence, attempt)
             if appended is not None:
                 return cast(T, appended)
-            return await self._to_its_end(attempt, lambda: self._write(command, plain, fence, attempt))
+            return await self._to_its_end(attempt, lambda: self._write(command, quick, fence, attempt))
         finally:
             self._writes -= 1
             self._signals.notify(command.scope)
 
     async def _append(self, command: Append, fence: Fence | None, attempt: _Try[Any]) -> Appended | None:
         """Append together with others, if it can be done so."""
+        if not command.drafts:
+            return None
         try:
             return await self._appender.append(command, fence)
         except Unanswered:
@@ -129,7 +143,7 @@ class ServerRunner:
             return None
 
     def _follow_up(self, command: object) -> None:
-        if isinstance(command, Append):
+        if isinstance(command, Append) and command.drafts:
             self._indexer.wrote(command.scope, len(command.drafts))
             return
         self._named += 1
@@ -149,16 +163,15 @@ class ServerRunner:
                 return
             _log.warning("%s could not be tidied: %s", self._server.where, error)
 
-    async def _write(self, command: Command[T], plain: Append | None, fence: Fence | None, attempt: _Try[T]) -> T:
+    async def _write(self, command: Command[T], quick: Append | None, fence: Fence | None, attempt: _Try[T]) -> T:
+        def operation() -> Operation[T]:
+            again = _again(command, quick, attempt)
+            return leases.fenced(command, WORDS, fence) if again is None else leases.behind(fence, again)
+
         async def once(connection: Any) -> T:
             at = now_micros()
-            if plain is not None:
-                attempt.begun = attempt.in_flight = True
-                placed = await self._server.append_quickly(connection, plain, fence, at)
-                attempt.in_flight = False
-                if placed is not None:
-                    return cast(T, self._appender.appended(plain, placed))
-            return await self._commit(connection, lambda: leases.fenced(command, WORDS, fence), at, attempt)
+            done = None if quick is None else await self._write_quickly(connection, quick, fence, at, attempt)
+            return cast(T, done) if done is not None else await self._commit(connection, operation, at, attempt)
 
         try:
             return await self._persist(once, attempt)
@@ -168,15 +181,33 @@ class ServerRunner:
                 raise OutcomeUnknown(self._server.where, unanswered=True) from error
             raise
 
+    async def _write_quickly(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, attempt: _Try[Any]
+    ) -> Appended | None:
+        """Append, or attach states, in one round trip, if it can be done so."""
+        if attempt.name is not None and attempt.unsure:
+            # Whether it was done is told by its name, in a transaction.
+            return None
+        attempt.begun = attempt.in_flight = True
+        appended: Appended | None = None
+        if attempt.name is None:
+            placed = await self._server.append_quickly(connection, command, fence, at)
+            appended = None if placed is None else self._appender.appended(command, placed)
+        else:
+            attempt.recover = lambda: attached_before(command)
+            attached = await self._server.attach_quickly(connection, command, fence, at, attempt.name)
+            appended = None if attached is None else self._appender.attached(command, attached)
+        attempt.in_flight = False
+        return appended
+
     async def _commit(self, connection: Any, operation: Callable[[], Operation[T]], at: int, attempt: _Try[T]) -> T:
         server = self._server
         attempt.begun = True
         await server.begin(connection, writing=True)
         try:
             if await self._is_done(connection, at, attempt):
-                result = attempt.sent[-1]
                 await server.rollback(connection)
-                return result
+                return await self._result_of(connection, at, attempt)
             result = await server.drive(connection, operation(), at, writing=True)
         except Exception as error:
             await self._undo(connection, error)
@@ -184,6 +215,16 @@ class ServerRunner:
         attempt.sent.append(result)
         attempt.in_flight = True
         await server.commit(connection)
+        return result
+
+    async def _result_of(self, connection: Any, at: int, attempt: _Try[T]) -> T:
+        """Return what a write gave that was done, and never answered."""
+        if attempt.sent:
+            return attempt.sent[-1]
+        assert attempt.recover is not None
+        await self._server.begin(connection, writing=False)
+        result = await self._server.drive(connection, attempt.recover(), at, writing=False)
+        await self._server.rollback(connection)
         return result
 
     async def _undo(self, connection: Any, error: Exception) -> None:
@@ -198,7 +239,7 @@ class ServerRunner:
         try:
             await self._server.execute(connection, MARK_DONE, (attempt.name, at), writing=True)
         except self._server.errors as error:
-            if attempt.sent and self._server.is_duplicate(error):
+            if (attempt.sent or attempt.recover) and self._server.is_duplicate(error):
                 return True
             raise
         return False
@@ -261,9 +302,15 @@ class ServerRunner:
         self._guard.check()
 
         async def once(connection: Any) -> T:
-            found = await self._server.drive_alone(connection, operation())
-            if found is not None:
-                return found[0]
+            question: object = operation
+            if can_be_asked(question):
+                head = await self._server.answer(connection, question)
+                if head is not None:
+                    return cast(T, question.result(head))
+            else:
+                found = await self._server.drive_alone(connection, operation())
+                if found is not None:
+                    return found[0]
             await self._server.begin(connection, writing=False)
             try:
                 result = await self._server.drive(connection, operation(), now_micros(), writing=False)
@@ -411,8 +458,25 @@ def _name_for(command: object) -> str | None:
     return None if isinstance(command, Append) and command.drafts else new_id()
 
 
-def _below_the_leaf(command: object) -> Append | None:
-    return command if isinstance(command, Append) and command.is_plain else None
+def _again(command: object, tried: Append | None, attempt: _Try[Any]) -> Operation[Any] | None:
+    """Return what repeats an append that may have been done."""
+    if not isinstance(command, Append) or not command.drafts or not attempt.unsure:
+        return None
+    sent = attempt.sent[-1] if attempt.sent else None
+    return repeated(command, WORDS, tried=tried, sent=sent, since=attempt.since)
+
+
+def _at_the_leaf(command: object) -> Append | None:
+    """Return a command that one round trip may do: messages below the leaf, or states for it."""
+    if not isinstance(command, Append) or command.parent is None:
+        return None
+    usage = command.usage
+    if not command.drafts:
+        return command if command.state and usage is None else None
+    if usage is None or usage.model is None or usage.usage_id is not None:
+        return command
+    # Its model is kept under a name, which is of this call alone.
+    return replace(command, usage=usage._replace(usage_id=new_id()))
 
 
 def _revisions(scopes: list[Scope]) -> Operation[dict[Scope, Revision]]:

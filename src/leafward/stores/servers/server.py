@@ -9,15 +9,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from leafward.core.errors import LeafwardError
-from leafward.stores.contracts import Durability, Weight
+from leafward.stores.contracts import Durability, Head
 from leafward.stores.leases import Fence
+from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.sql import state_statements
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
 from leafward.stores.sql.operations import CLOCK, Many, Operation
+from leafward.stores.sql.points import HeadOf, StatesOf
 from leafward.stores.sql.statements import ENOUGH_ALONE
 
 T = TypeVar("T")
@@ -32,38 +34,6 @@ class Failure(Enum):
     GONE = "the connection is lost, or cannot be made"
     RACE = "another transaction was first; this one is undone and can be run again"
     FINAL = "running it again would not help"
-
-
-class Position(NamedTuple):
-    """Where an append stands when nothing was written to its session since: below the last one, in the same lane."""
-
-    session_no: int
-    tree_no: int
-    version: int
-    leaf: int
-
-
-class Placed(NamedTuple):
-    """Where the next append stands, and what the history has come to weigh, where that was asked for."""
-
-    next: Position
-    weight: Weight | None
-
-
-class Planned(NamedTuple):
-    """An append to be made where this process appended last."""
-
-    position: Position
-    command: Append
-    fence: Fence | None
-
-    def placed(self, weight: Weight | None) -> Placed:
-        """Return what is so once it is made."""
-        before = self.position
-        return Placed(
-            Position(before.session_no, before.tree_no, before.version + 1, before.leaf + len(self.command.drafts)),
-            weight,
-        )
 
 
 class Server(ABC):
@@ -173,10 +143,28 @@ class Server(ABC):
 
     @abstractmethod
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
-        """Append below the leaf in one round trip and one transaction.
+        """Append below the leaf, with states and usage, in one round trip and one transaction.
 
-        `None`, with nothing written, unless the session is there, all ids are new, the leaf is the last of its lane, no
-        other writer came between, and the fence holds: then the operation has to be run.
+        `None`, with nothing written, unless the session is there at the expected version, its leaf is the parent and
+        the last of its lane, all ids are new, that of the usage too, no other writer came between, and the fence holds:
+        then the operation has to be run.
+        """
+
+    @abstractmethod
+    async def attach_quickly(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
+    ) -> Attached | None:
+        """Attach states to the leaf in one round trip and one transaction, which puts its name among those done.
+
+        `None`, with nothing written, unless the session is there at the expected version, its leaf is the parent, and
+        the fence holds. Without a state that changes nothing is written, and no name.
+        """
+
+    @abstractmethod
+    async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
+        """Return the head of a session, or of one of its branches, in one round trip and as of one moment.
+
+        `None` if the operation has to be run: there is no such session or leaf, or the way to its root is too long.
         """
 
     @abstractmethod
@@ -194,6 +182,10 @@ class Server(ABC):
     @abstractmethod
     async def make_tables(self, connection: Any) -> None:
         """Make or check the tables, one process at a time."""
+
+    @abstractmethod
+    async def check_messages(self, connection: Any, max_message_bytes: int) -> None:
+        """Raise unless the server takes messages of this size, and can index all their words."""
 
     async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
         """Return those collations of a table by which it may take one id for another."""

@@ -81,6 +81,11 @@ class Append:
         extras = self.state or self.usage is not None or self.expected_version is not None
         return self.parent is LATEST_LEAF and bool(self.drafts) and not extras
 
+    @property
+    def attached(self) -> Sequence[AttachedState]:
+        """Its states with each name once: of two with one name the last counts."""
+        return self.state if len(self.state) < 2 else list({one.name: one for one in self.state}.values())
+
     def operation(self, indexing: Indexing) -> Operation[Appended]:
         return writes.append(
             indexing,

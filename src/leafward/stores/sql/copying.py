@@ -13,7 +13,7 @@ from leafward.core.archive import (
     ArchivedUsage,
     Notice,
 )
-from leafward.core.attached_state import TURN, AttachedState
+from leafward.core.attached_state import TURN, AttachedState, digest
 from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
 from leafward.core.json import decode_body, encode_text
@@ -150,7 +150,7 @@ def restore(indexing: Indexing, scope: Scope, archive: Archive) -> Operation[Ses
     for one in archive.states:
         place = points.ROOT if one.message_id is None else (yield from find_place(session, one.message_id))
         text = None if one.value is None else encode_text(one.value)
-        yield sql.SET_STATE, (session.tree_no, one.name, place, session.version, text)
+        yield sql.SET_STATE, (session.tree_no, one.name, place, session.version, text, digest(text))
     for used in archive.usages:
         yield sql.ADD_USED, (session.session_no, *used)
     yield from _restore_context(session, archive)

@@ -65,12 +65,12 @@ class SqlMessages:
         return await self._runner.write(command, self._fence)
 
     async def head(self, scope: Scope, names: Sequence[str], *, ids: Sequence[str] = ()) -> Head:
-        return await self._runner.read(scope, lambda: points.head(scope, names, ids))
+        return await self._runner.read(scope, points.HeadOf(scope, names, ids))
 
     async def states(
         self, scope: Scope, leaf_id: str | None, names: Sequence[str] | None = None
     ) -> dict[str, dict[str, Any]]:
-        return await self._runner.read(scope, lambda: points.states(scope, leaf_id, names))
+        return await self._runner.read(scope, points.StatesOf(scope, leaf_id, names))
 
     async def update(self, scope: Scope, draft: Draft) -> Message:
         return await self._runner.write(commands.Update(scope, draft), self._fence)

@@ -6,7 +6,7 @@ in one hop to its thread; a server's driver awaits between the steps. Either way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from leafward.core.errors import MessageNotFound
@@ -117,14 +117,26 @@ def find_place(session: SessionRow, message_id: str) -> Operation[int]:
 
 def find_messages(session: SessionRow, message_ids: Iterable[str]) -> Operation[dict[str, Any]]:
     """Return `(place, id, role, created_at, body)` of messages by their ids; unknown ones are left out."""
-    ids = list(dict.fromkeys(message_ids))
     found: dict[str, Any] = {}
+    for group in _groups(message_ids):
+        found |= {row[1]: row for row in (yield sql.FIND_MESSAGES, (session.tree_no, *group))}
+    return found
+
+
+def find_places(session: SessionRow, message_ids: Iterable[str]) -> Operation[dict[str, int]]:
+    """Return the places of messages by their ids; unknown ones are left out."""
+    found: dict[str, int] = {}
+    for group in _groups(message_ids):
+        found |= dict((yield sql.FIND_PLACES, (session.tree_no, *group)))
+    return found
+
+
+def _groups(message_ids: Iterable[str]) -> Iterator[list[str]]:
+    ids = list(dict.fromkeys(message_ids))
     for start in range(0, len(ids), sql.AT_ONCE):
         group = ids[start : start + sql.AT_ONCE]
         # The last one fills up a group that is short: the statement is the same for all.
-        group += group[-1:] * (sql.AT_ONCE - len(group))
-        found |= {row[1]: row for row in (yield sql.FIND_MESSAGES, (session.tree_no, *group))}
-    return found
+        yield group + group[-1:] * (sql.AT_ONCE - len(group))
 
 
 def walk(session: SessionRow, steps: Walk[T]) -> Operation[T]:

@@ -7,18 +7,59 @@ last one of a range.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from leafward.core import lanes
-from leafward.core.attached_state import TURN, AttachedState, is_same, read_states
+from leafward.core.attached_state import TURN, AttachedState, digest, is_same, read_states
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.sql import statements as sql
-from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_session, single, walk
+from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_places, find_session, single, walk
 
 ROOT = 0
 """The place of what is attached before the first message; no lane has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOf:
+    """Asks where a session stands; called, it returns the operation that finds out."""
+
+    scope: Scope
+    names: Sequence[str]
+    ids: Sequence[str]
+
+    @property
+    def leaf_id(self) -> None:
+        return None
+
+    def __call__(self) -> Operation[Head]:
+        return head(self.scope, self.names, self.ids)
+
+    def result(self, found: Head) -> Head:
+        """Return what is asked for, when the head was found in another way."""
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StatesOf:
+    """Asks for the states in force at a message, or at the leaf; called, it returns the operation that finds them."""
+
+    scope: Scope
+    leaf_id: str | None
+    names: Sequence[str] | None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return ()
+
+    def __call__(self) -> Operation[dict[str, dict[str, Any]]]:
+        return states(self.scope, self.leaf_id, self.names)
+
+    def result(self, found: Head) -> dict[str, dict[str, Any]]:
+        """Return what is asked for, when the head of the branch was found in another way."""
+        return found.states
 
 
 def in_force(session: SessionRow, place: int | None, names: Iterable[str]) -> Operation[dict[str, str]]:
@@ -46,7 +87,7 @@ def attach(
     # Of two with one name the last counts.
     changed = [one for one in {one.name: one for one in states}.values() if not is_same(one.text, before.get(one.name))]
     for name, text in changed:
-        yield sql.SET_STATE, (session.tree_no, name, ROOT if place is None else place, version, text)
+        yield sql.SET_STATE, (session.tree_no, name, ROOT if place is None else place, version, text, digest(text))
     return changed
 
 
@@ -85,11 +126,9 @@ def head(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[H
     if session is None:
         return NO_HEAD
     leaf_id = None if session.leaf is None else single((yield sql.GET_ID, (session.leaf,)))
-    known: dict[str, bool] = {}
-    for message_id in dict.fromkeys(ids):
-        place = single((yield sql.FIND_PLACE, (session.tree_no, message_id)))
-        if place is not None:
-            known[message_id] = yield from walk(session, lanes.is_on_path(place, session.leaf))
+    places = yield from find_places(session, ids)
+    path = (yield from walk(session, lanes.ranges(session.leaf))) if places else []
+    known = {one: any(low < place <= high for low, high in path) for one, place in places.items()}
     return Head(session.version, leaf_id, read_states((yield from in_force(session, session.leaf, wanted))), known)
 
 

@@ -194,6 +194,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             place INTEGER NOT NULL,
             seq INTEGER NOT NULL,
             text TEXT,
+            digest TEXT,
             PRIMARY KEY (tree_no, name, place)
         ) WITHOUT ROWID""",
         """

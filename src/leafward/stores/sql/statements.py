@@ -98,6 +98,8 @@ FIND_MESSAGES = f"""
     SELECT place, id, role, created_at, CAST(body AS BLOB) FROM {{p}}message
     WHERE tree_no = ? AND id IN ({", ".join("?" * AT_ONCE)})"""
 
+FIND_PLACES = f"SELECT id, place FROM {{p}}message WHERE tree_no = ? AND id IN ({', '.join('?' * AT_ONCE)})"
+
 FIND_IN_SESSION = """
     SELECT m.id, m.role, m.created_at, CAST(m.body AS BLOB)
     FROM {p}session s JOIN {p}message m ON m.tree_no = s.tree_no
@@ -185,8 +187,9 @@ GET_STATE = """
     SELECT text FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1"""
 
 SET_STATE = """
-    INSERT INTO {p}point (tree_no, name, place, seq, text) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (tree_no, name, place) DO UPDATE SET seq = excluded.seq, text = excluded.text"""
+    INSERT INTO {p}point (tree_no, name, place, seq, text, digest) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (tree_no, name, place) DO UPDATE SET
+        seq = excluded.seq, text = excluded.text, digest = excluded.digest"""
 
 # Asked for once for each name that a tree has: names are few, states may be many.
 NEXT_STATE_NAME = "SELECT min(name) FROM {p}point WHERE tree_no = ? AND name > ?"
@@ -202,8 +205,8 @@ NEXT_STATE_PLACE = "SELECT min(place) FROM {p}point WHERE tree_no = ? AND name =
 DROP_STATE = "DELETE FROM {p}point WHERE tree_no = ? AND name = ? AND place = ?"
 
 COPY_STATES = """
-    INSERT INTO {p}point (tree_no, name, place, seq, text)
-    SELECT CAST(? AS INTEGER), name, place + ?, CAST(? AS INTEGER), text
+    INSERT INTO {p}point (tree_no, name, place, seq, text, digest)
+    SELECT CAST(? AS INTEGER), name, place + ?, CAST(? AS INTEGER), text, digest
     FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ?"""
 
 # Overlays.

@@ -197,6 +197,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             place {int} NOT NULL,
             seq {int} NOT NULL,
             text {text},
+            digest {id},
             PRIMARY KEY (tree_no, name, place)
         ){options}""",
         """

@@ -1,0 +1,79 @@
+"""Questions about the head of a session that a server answers by one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeGuard
+
+from leafward.core import lanes
+from leafward.core.attached_state import read_states
+from leafward.stores.contracts import Head
+from leafward.stores.sql.points import HeadOf, StatesOf
+
+MOST_ASKED = 16
+"""How many states, and how many messages, one statement looks for."""
+
+
+class Shape(NamedTuple):
+    """What tells the statements apart: whether a leaf is named, and for how many names and ids there is room."""
+
+    has_leaf: bool
+    names: int
+    ids: int
+
+
+class Asked(NamedTuple):
+    """A question, with the names and the ids that it asks for, each once."""
+
+    question: HeadOf | StatesOf
+    names: list[str]
+    ids: list[str]
+
+    @classmethod
+    def of(cls, question: HeadOf | StatesOf) -> Asked:
+        return cls(question, list(dict.fromkeys(question.names or ())), list(dict.fromkeys(question.ids)))
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.question.leaf_id is not None, _room(len(self.names)), _room(len(self.ids)))
+
+    @property
+    def parameters(self) -> tuple[list[str], list[str], list[str]]:
+        """The leaf if one is named, the names and the ids; of both the last one fills up the room."""
+        leaf = [] if self.question.leaf_id is None else [self.question.leaf_id]
+        return leaf, _padded(self.names), _padded(self.ids)
+
+    def head(
+        self,
+        version: int,
+        leaf_id: str | None,
+        texts: Sequence[str | None],
+        places: Sequence[int | None],
+        ends: Sequence[int],
+    ) -> Head:
+        """Return the head from what was found; `ends` are the last places of the path in its lanes."""
+        found = {name: text for name, text in zip(self.names, texts, strict=False) if text is not None}
+        known = {one: place for one, place in zip(self.ids, places, strict=False) if place is not None}
+        return Head(
+            version, leaf_id, read_states(found), {one: _is_on_path(place, ends) for one, place in known.items()}
+        )
+
+
+def can_be_asked(question: object) -> TypeGuard[HeadOf | StatesOf]:
+    """Tell whether what is to be read is a question that one statement has room for."""
+    if not isinstance(question, (HeadOf, StatesOf)) or question.names is None:
+        return False
+    return len(question.names) <= MOST_ASKED and len(question.ids) <= MOST_ASKED
+
+
+def _is_on_path(place: int, ends: Sequence[int]) -> bool:
+    return any(lanes.before_first(lanes.lane_of(end)) < place <= end for end in ends)
+
+
+def _room(count: int) -> int:
+    # Of few sizes, because each statement is prepared by itself.
+    return count if count <= 4 else 8 if count <= 8 else MOST_ASKED
+
+
+def _padded(values: list[str]) -> list[str]:
+    return values + values[-1:] * (_room(len(values)) - len(values))

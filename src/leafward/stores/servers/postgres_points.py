@@ -1,0 +1,188 @@
+"""Attached states as single statements for PostgreSQL: the head of a session, and states for its leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, count, islice
+from typing import Any, NamedTuple
+
+from leafward.stores.contracts import NO_HEAD, Head
+from leafward.stores.leases import Fence
+from leafward.stores.servers.heads import Asked, Shape
+from leafward.stores.servers.positions import Attached, Digested, digested
+from leafward.stores.sql.commands import Append
+from leafward.stores.sql.dialect import Postgres
+from leafward.stores.sql.operations import scope_ids
+from leafward.stores.sql.points import HeadOf, StatesOf
+
+_SCOPE = "s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3"
+
+# Lane by lane upwards, until there is one; place 0 is the root. Each lane is a range of one index.
+_NEAREST = """
+    SELECT p.place, p.{column} FROM {p}point p
+    WHERE p.tree_no = {tree} AND p.name = {name} AND p.place BETWEEN {end} >> 32 << 32 AND {end}
+    ORDER BY p.place DESC LIMIT 1"""
+_IN_FORCE = f"""(
+    WITH RECURSIVE up (lane_no, place, found) AS (
+        SELECT {{leaf}} >> 32, f.place, f.{{column}}
+        FROM (VALUES (1)) AS one (n) LEFT JOIN LATERAL ({_NEAREST.replace("{end}", "{leaf}")}) f ON true
+        UNION ALL
+        SELECT coalesce(l.origin, 0) >> 32, f.place, f.{{column}}
+        FROM up JOIN {{p}}lane l ON l.lane_no = up.lane_no
+            LEFT JOIN LATERAL ({_NEAREST.replace("{end}", "coalesce(l.origin, 0)")}) f ON true
+        WHERE up.place IS NULL
+    )
+    SELECT up.found FROM up WHERE up.place IS NOT NULL)"""
+_ENDS = """ARRAY(
+    WITH RECURSIVE up (leaf) AS (
+        SELECT s.leaf
+        UNION ALL
+        SELECT l.origin FROM up JOIN {p}lane l ON l.lane_no = up.leaf >> 32 WHERE l.origin IS NOT NULL
+    )
+    SELECT up.leaf FROM up WHERE up.leaf IS NOT NULL)"""
+
+_HEAD = f"""
+    WITH s AS (SELECT s.version, s.tree_no, {{leaf}} AS leaf FROM {{p}}session s {{named}} WHERE {_SCOPE})
+    SELECT s.version, (SELECT m.id FROM {{p}}message m WHERE m.place = s.leaf), {{ends}} {{found}} FROM s"""
+_PLACE = "(SELECT m.place FROM {{p}}message m WHERE m.tree_no = s.tree_no AND m.id = {})"
+
+# As it was seen first, like an append: when another writer came between, nothing is written.
+_ATTACH = f"""
+    WITH {{held}}seen AS (
+        SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0) AS leaf, m.id
+        FROM {{p}}session s LEFT JOIN {{p}}message m ON m.place = s.leaf WHERE {_SCOPE} {{conditions}}
+    ), changed AS (
+        SELECT g.name, g.text, g.digest FROM seen CROSS JOIN ({{states}}) AS g (name, text, digest)
+        WHERE g.digest IS DISTINCT FROM {{in_force}}
+    ), moved AS (
+        UPDATE {{p}}session s SET version = s.version + 1, updated_at = $4 FROM seen
+        WHERE s.session_no = seen.session_no AND s.version = seen.version AND s.tree_no = seen.tree_no
+            AND EXISTS (SELECT 1 FROM changed)
+        RETURNING s.session_no, s.tree_no, s.version
+    ), kept AS (
+        INSERT INTO {{p}}point (tree_no, name, place, seq, text, digest)
+        SELECT moved.tree_no, changed.name, seen.leaf, moved.version, changed.text, changed.digest
+        FROM moved CROSS JOIN seen CROSS JOIN changed
+        ON CONFLICT (tree_no, name, place) DO UPDATE SET
+            seq = excluded.seq, text = excluded.text, digest = excluded.digest
+    ), noted AS (
+        INSERT INTO {{p}}change (session_no, seq, kind, ids)
+        SELECT moved.session_no, moved.version, 'state', coalesce('[' || to_json(seen.id)::text || ']', '[]')
+        FROM moved CROSS JOIN seen
+    ), done AS (
+        INSERT INTO {{p}}done (op, at) SELECT $5, $4 FROM moved
+    )
+    SELECT seen.session_no, seen.version, moved.version, seen.id, ARRAY(SELECT name FROM changed)
+    FROM seen LEFT JOIN moved ON true"""
+
+
+class _Shape(NamedTuple):
+    """What an append without messages has."""
+
+    fenced: bool
+    has_parent: bool
+    has_version: bool
+    states: int
+
+
+class PostgresPoints:
+    """Reads and attaches states on a connection of asyncpg's."""
+
+    def __init__(self, dialect: Postgres) -> None:
+        self._dialect = dialect
+        self._encode = dialect.encode_text
+        self._head_text = lru_cache(maxsize=64)(self._make_head)
+        self._attach_text = lru_cache(maxsize=64)(self._make_attach)
+
+    async def head(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
+        """Return where a session stands; `None` when it is to be known of a message that is not there."""
+        asked = Asked.of(question)
+        ids = chain(scope_ids(question.scope), *asked.parameters)
+        rows = self._dialect.decode(await connection.fetch(self._head_text(asked.shape), *map(self._encode, ids)))
+        if not rows:
+            return NO_HEAD if question.leaf_id is None else None
+        version, leaf_id, ends, *found = rows[0]
+        names = asked.shape.names
+        return asked.head(version, leaf_id, found[:names], found[names:], ends or ())
+
+    async def attach(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
+    ) -> Attached | None:
+        """Attach states to the leaf of a session, wherever that is."""
+        encode, states = self._encode, digested(command.state)
+        parent = command.parent if isinstance(command.parent, str) else None
+        expected = command.expected_version
+        rows = await connection.fetch(
+            self._attach_text(_Shape(fence is not None, parent is not None, expected is not None, len(states))),
+            *map(encode, scope_ids(command.scope)),
+            at,
+            name,
+            *(() if fence is None else (fence.token,)),
+            *(() if parent is None else (encode(parent),)),
+            *(() if expected is None else (expected,)),
+            *values_of(states, encode),
+        )
+        if not rows:
+            return None
+        ((session_no, seen, moved, leaf_id, changed),) = self._dialect.decode(rows)
+        if changed and moved is None:
+            return None
+        written = [one.state for one in states if encode(one.name) in changed]
+        return Attached(session_no, seen if moved is None else moved, leaf_id, states, written)
+
+    def _make_head(self, shape: Shape) -> str:
+        numbers = count(4)
+        leaf, named = "s.leaf", ""
+        if shape.has_leaf:
+            leaf = "m.place"
+            named = f"JOIN {{p}}message m ON m.tree_no = s.tree_no AND m.id = ${next(numbers)}"
+        found = [in_force("text", "s.tree_no", "coalesce(s.leaf, 0)", f"${next(numbers)}") for _ in range(shape.names)]
+        found += [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
+        text = _HEAD.replace("{leaf}", leaf).replace("{named}", named)
+        text = text.replace("{ends}", _ENDS if shape.ids else "NULL")
+        return self._dialect.named(text.replace("{found}", "".join(f", {one}" for one in found)))
+
+    def _make_attach(self, shape: _Shape) -> str:
+        numbers = count(6)
+        lease, and_held = held("$2", "$3", f"${next(numbers)}") if shape.fenced else ("", "")
+        conditions = [and_held]
+        if shape.has_parent:
+            conditions.append(f"AND m.id = ${next(numbers)}")
+        if shape.has_version:
+            conditions.append(f"AND s.version = ${next(numbers)}::bigint")
+        text = _ATTACH.replace("{held}", lease).replace("{conditions}", " ".join(conditions))
+        text = text.replace("{states}", rows_of(shape.states, numbers))
+        before = in_force("digest", "seen.tree_no", "seen.leaf", "g.name")
+        return self._dialect.named(text.replace("{in_force}", before))
+
+
+def in_force(column: str, tree_no: str, leaf: str, name: str) -> str:
+    """Return a subquery for a column of the state of that name in force at a place, all given as expressions."""
+    text = _IN_FORCE.replace("{column}", column).replace("{tree}", tree_no)
+    return text.replace("{leaf}", f"({leaf})").replace("{name}", name)
+
+
+def rows_of(states: int, numbers: Iterator[int]) -> str:
+    """Return so many states as rows of parameters: the name, the text, the digest."""
+    row = "(${}::text, ${}::text, ${}::text)"
+    return "VALUES " + ", ".join(row.format(*islice(numbers, 3)) for _ in range(states))
+
+
+def values_of(states: Sequence[Digested], encode: Callable[[str], str]) -> list[str | None]:
+    """Return the values of such rows."""
+    values: list[str | None] = []
+    for name, text, digest in states:
+        values += (encode(name), None if text is None else encode(text), digest)
+    return values
+
+
+def held(user_id: str, session_id: str, token: str) -> tuple[str, str]:
+    """Return what a statement behind a lease begins with, and the condition that the lease is held."""
+    return (
+        f"""held AS (
+        SELECT 1 FROM {{p}}lease
+        WHERE user_id = {user_id} AND session_id = {session_id} AND token = {token} AND holder IS NOT NULL FOR SHARE
+    ), """,
+        "AND EXISTS (SELECT 1 FROM held)",
+    )

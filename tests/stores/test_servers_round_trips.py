@@ -1,0 +1,167 @@
+"""What a step of an agent, and the look before it, cost on a server behind a network: one round trip each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from leafward import LATEST_LEAF, Session, user
+from leafward.core.attached_state import AttachedState
+from leafward.core.ids import Scope
+from leafward.core.parent import ParentId
+from leafward.stores import Appended, Draft, Head, Usage
+from leafward.stores.servers.store import ServerStore
+from leafward.stores.sql.store import SqlStore
+from tests.stores.both_servers import BehindAProxy, opened
+from tests.stores.proxy import Proxy
+from tests.stores.server_store import PREFIX
+
+S = Scope.of("s")
+NAMES = ["leafward.turn", "plan", "never"]
+WARM = 3
+"""How often a statement is run before it is counted: PostgreSQL's driver prepares it first."""
+
+
+class Agent:
+    """Takes one step after another in one session."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self.store = store
+        self._numbers = count()
+        self.appended: Appended | None = None
+
+    async def step(self, parent: ParentId = LATEST_LEAF, messages: int = 1, **extras: Any) -> None:
+        drafts = [Draft(*user(f"text {next(self._numbers)}").sealed(), 3) for _ in range(messages)]
+        self.appended = await self.store.messages.append(S, drafts, parent, **extras)
+        assert self.appended.inserted == messages
+
+    async def step_below_the_leaf(self, **extras: Any) -> None:
+        assert self.appended is not None
+        await self.step(self.appended.messages[-1].id, **extras)
+
+    async def whole_step(self, **extras: Any) -> None:
+        """Append as an agent does: with the note of its turn, a state that seldom changes, and usage."""
+        number = next(self._numbers)
+        state = [AttachedState("leafward.turn", f'{{"n":{number}}}'), AttachedState("plan", '{"goal":"walnuts"}')]
+        await self.step_below_the_leaf(
+            state=state, usage=Usage(3, 2, 0.5, "model", f"call {number}"), weigh=True, **extras
+        )
+        assert self.appended is not None
+        assert self.appended.counted
+        assert self.appended.states[:1] == state[:1]
+
+    async def expected_step(self) -> None:
+        assert self.appended is not None
+        await self.whole_step(expected_version=self.appended.version)
+
+    async def set_state(self) -> None:
+        state = [AttachedState("plan", f'{{"n":{next(self._numbers)}}}')]
+        assert (await self.store.messages.append(S, [], LATEST_LEAF, state=state)).states == state
+
+
+class TestRoundTrips(BehindAProxy):
+    @pytest.fixture
+    async def behind(self, store: ServerStore, through: str) -> AsyncGenerator[ServerStore]:
+        async with opened(through, table_prefix=PREFIX) as behind:
+            yield behind
+
+    async def counted(self, proxy: Proxy, call: Callable[[], Awaitable[Any]]) -> int:
+        """Return how many round trips a call takes once its statements are known."""
+        for _ in range(WARM):
+            await call()
+        before = proxy.packets
+        await call()
+        return proxy.packets - before
+
+    @pytest.mark.parametrize(
+        "what", ["step", "step_below_the_leaf", "whole_step", "expected_step", "set_state"], ids=lambda one: one
+    )
+    async def test_of_a_step_where_the_last_one_ended(self, behind: ServerStore, proxy: Proxy, what: str) -> None:
+        agent = Agent(behind)
+        await agent.step()
+        await agent.step()
+
+        assert await self.counted(proxy, getattr(agent, what)) == 1
+
+    async def test_of_a_step_with_several_messages(self, behind: ServerStore, proxy: Proxy) -> None:
+        agent = Agent(behind)
+        await agent.step()
+
+        assert await self.counted(proxy, lambda: agent.whole_step(messages=3)) == 1
+
+    async def test_of_a_step_behind_a_lease(self, behind: ServerStore, proxy: Proxy) -> None:
+        async with behind.leases.acquire("s") as lease:
+            leased = behind.fenced(lease)
+            assert isinstance(leased, SqlStore)
+            agent = Agent(leased)
+            await agent.step()
+
+            assert await self.counted(proxy, agent.whole_step) == 1
+            assert await self.counted(proxy, agent.set_state) == 1
+            behind._runner._appender._positions.clear()
+            assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1
+
+    @pytest.mark.parametrize(
+        "what", ["step", "step_below_the_leaf", "whole_step", "expected_step", "set_state"], ids=lambda one: one
+    )
+    async def test_of_a_process_s_first_step_in_a_session(self, behind: ServerStore, proxy: Proxy, what: str) -> None:
+        agent = Agent(behind)
+        await agent.step()
+
+        assert await self.counted(proxy, lambda: self.first(behind, getattr(agent, what))) == 1
+
+    async def first(self, store: ServerStore, call: Callable[[], Awaitable[None]]) -> None:
+        # Another process has prepared statements too, but knows no positions.
+        store._runner._appender._positions.clear()
+        await call()
+
+    async def test_of_a_step_on_a_branch(self, behind: ServerStore, proxy: Proxy) -> None:
+        agent = Agent(behind)
+        await self.on_three_lanes(agent)
+
+        assert await self.counted(proxy, agent.whole_step) == 1
+        assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1
+
+    @pytest.mark.parametrize("lanes", [1, 3])
+    async def test_of_a_head(self, behind: ServerStore, proxy: Proxy, lanes: int) -> None:
+        agent = Agent(behind)
+        await agent.step()
+        await agent.whole_step()
+        if lanes == 3:
+            await self.on_three_lanes(agent)
+        heads: list[Head] = []
+
+        async def look() -> None:
+            heads.append(await behind.messages.head(S, NAMES, ids=["first", "no such message"]))
+
+        assert await self.counted(proxy, look) == 1
+        assert agent.appended is not None
+        assert heads[-1].leaf_id == agent.appended.messages[-1].id
+        assert heads[-1].states["plan"] == {"goal": "walnuts"}
+        assert heads[-1].known == ({"first": True} if lanes == 3 else {})
+
+    async def on_three_lanes(self, agent: Agent) -> None:
+        """Branch twice below a message that has states."""
+        first = Draft(*user("first", id="first").sealed(), 3)
+        agent.appended = await agent.store.messages.append(S, [first], LATEST_LEAF)
+        await agent.whole_step()
+        for name in ("second", "third"):
+            assert agent.appended is not None
+            above = agent.appended.messages[-1].id
+            await agent.step()
+            draft = Draft(*user(name, id=name).sealed(), 3)
+            agent.appended = await agent.store.messages.append(S, [draft], above)
+
+    async def test_of_a_state(self, behind: ServerStore, proxy: Proxy) -> None:
+        session = Session(behind, "s")
+        await session.append_message(user("one", id="1"), state={"plan": {"a": 1}})
+        await session.append_message(user("two"))
+
+        assert await self.counted(proxy, lambda: session.get_state("plan")) == 1
+        assert await self.counted(proxy, lambda: session.get_state("plan", "1")) == 1
+
+    async def test_of_a_head_of_a_session_that_was_never_written_to(self, behind: ServerStore, proxy: Proxy) -> None:
+        assert await self.counted(proxy, lambda: behind.messages.head(S, NAMES)) == 1
