@@ -24,11 +24,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from faults.outcome import Control, Outcome
 from faults.report import summary, tables, verdict
-from leafward.core import overlays
+from leafward.core import lanes, overlays
 from leafward.core.overlays import Segment, is_summary_id
 from leafward.sessions import compactor
 from leafward.stores.sql import overlays as stored_overlays
-from leafward.stores.sql import writes
+from leafward.stores.sql import points, writes
 from tests.sessions.copying_machine import CopyingMachine
 from tests.sessions.durable_machine import DurableMachine
 from tests.sessions.searching import profile
@@ -43,11 +43,11 @@ _INTRODUCTION = """\
 # A session and its model
 
 This page is written by `python -m faults.model_run`; every figure comes from the run described here. Hypothesis makes
-up sequences of calls: appends, batches, branches, updates, deletes, checkouts, labels, clears, summaries by hand and by
-compaction functions (on demand, automatic, failing, and while others write), forks, exports and imports, and on SQLite
-closing and opening again. Each call is made on a session, through two handles, and on a model of a few hundred lines of
-plain Python. After each call everything that can be read is compared. The controls are runs with something broken on
-purpose: a comparison that does not catch them would prove nothing.
+up sequences of calls: appends, batches, branches, updates, deletes, checkouts, labels, states attached to messages,
+clears, summaries by hand and by compaction functions (on demand, automatic, failing, and while others write), forks,
+splits, exports and imports, and on SQLite closing and opening again. Each call is made on a session, through two
+handles, and on a model of a few hundred lines of plain Python. After each call everything that can be read is compared.
+The controls are runs with something broken on purpose: a comparison that does not catch them would prove nothing.
 """
 
 PROMISE = (
@@ -194,12 +194,43 @@ def _crossing_is_allowed() -> Generator[None]:
         yield
 
 
+@contextmanager
+def _states_go_with_their_message() -> Generator[None]:
+    with patch.object(points, "_is_needed", _no):
+        yield
+
+
+@contextmanager
+def _states_of_the_deleted_are_inherited() -> Generator[None]:
+    with patch.object(points, "has_any", _no):
+        yield
+
+
+@contextmanager
+def _states_are_found_further_down() -> Generator[None]:
+    def in_force(session: Any, place: int | None, names: Any) -> Any:
+        end = None if place is None else lanes.last_of(lanes.lane_of(place))
+        return (yield from honest(session, end, names))
+
+    honest = points.in_force
+    with patch.object(points, "in_force", in_force):
+        yield
+
+
+def _no(*_: Any) -> Generator[Any, Any, bool]:
+    yield from ()
+    return False
+
+
 DEFECTS: dict[str, Callable[[], Any]] = {
     "a new summary reaches back to the first one, over messages it was not given": _summaries_reach_back,
     "the ends of a summary stay on deleted messages": _ends_stay,
     "of two summaries that cross only the first shows": _first_of_crossing_shows,
     "a summary is applied though its messages changed": _changes_are_ignored,
     "summaries may cross on one path": _crossing_is_allowed,
+    "a state goes with its message, whatever stands below": _states_go_with_their_message,
+    "a message has the states of deleted ones before it": _states_of_the_deleted_are_inherited,
+    "a state is in force above its message": _states_are_found_further_down,
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leafward import Message, Session, assistant, open_store, tool_result, user
 from leafward.core.calls import Call, open_ends, pair
@@ -174,6 +176,34 @@ def test_calls_outside_a_window_are_missed_also_when_their_id_is_used_again_in_i
 
     assert open_ends(window) == ({"c0"}, False)
     assert open_ends(window[1:]) == (set(), False)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(("text", "tool_use", "tool_result", "tool-look")), st.sampled_from("abc")),
+            min_size=1,
+            max_size=3,
+        ),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_open_ends_are_those_of_the_pairs(rows: list[list[tuple[str, str]]], running: bool) -> None:
+    state = {"state": "running"} if running else {}
+    made = {
+        "text": lambda _: {"type": "text", "text": "words"},
+        "tool_use": call,
+        "tool_result": lambda id: {"type": "tool_result", "id": id, "output": "found", **state},
+        "tool-look": lambda id: {"type": "tool-look", "toolCallId": id, "input": {}, "output": "found"},
+    }
+    messages = [assistant([made[kind](id) for kind, id in row]) for row in rows]
+    pairs = pair(messages)
+    unanswered = any(one not in pairs.answers for row in pairs.items for one in row if isinstance(one, Call))
+    missed = {one.call_id for one in pairs.orphans if one not in pairs.repeats}
+    missed |= {one.call_id for asked, one in pairs.answers.items() if pairs.places[asked] > pairs.places[one]}
+
+    assert open_ends(messages) == (missed, unanswered)
 
 
 @pytest.mark.parametrize("limit", range(1, 7))

@@ -22,13 +22,18 @@ async def begin(t: Tenant) -> None:
         raise AssertionError("a session was made twice")
     await t.manager.rename(t.session_id, f"{t.own} renamed")
     await t.manager.add_usage(t.session_id, t.number, 2 * t.number, 0.5)
+    for _ in range(2):
+        await t.manager.add_usage(t.session_id, 1, 1, 0.0, model=f"{t.own} m", usage_id="call 1")
+    info = await t.manager.get(t.session_id)
+    assert (info.input_tokens, info.output_tokens) == (t.number + 1, 2 * t.number + 1)
     assert (t.manager.user_id, t.manager.agent_id) == t.owner
     assert (t.session.user_id, t.session.agent_id, t.session.session_id) == (*t.owner, t.session_id)
 
 
 async def write(t: Tenant) -> None:
     s = t.session
-    await s.append_message(user(f"{t.own} walnut one", id="m1"))
+    await s.set_state("plan", {"of": f"{t.own} root"})
+    await s.append_message(user(f"{t.own} walnut one", id="m1"), state={"plan": {"of": f"{t.own} first"}, "mood": {}})
     await s.append_messages([assistant(f"{t.own} walnut two", id="m2"), user(f"{t.own} three", id="m3")])
     call = {"type": "tool_use", "id": "c1", "name": "load_context", "input": {"label": "skills", "key": "tea"}}
     await s.append_message({"id": "m4", "role": "assistant", "parts": [call], "metadata": {"note": t.own}})
@@ -42,6 +47,8 @@ async def write(t: Tenant) -> None:
     assert await s.delete_messages(["m8"]) == 1
     await s.label("m2", f"{t.own} label")
     await s.checkout("m9")
+    await s.set_state("plan", {"of": f"{t.own} last"})
+    await s.set_state("mood", None)
 
 
 async def remember(t: Tenant) -> None:
@@ -93,6 +100,8 @@ async def read(t: Tenant) -> None:
     await s.get_message(t.unique_id)
     await s.get_parent(t.unique_id)
     await s.get_latest_leaf()
+    assert await s.get_state("plan") == {"of": f"{t.own} last"}
+    assert await s.get_states("m1") == {"plan": {"of": f"{t.own} first"}, "mood": {}}
     await s.get_branches(None)
     await s.get_tip("m1")
     await s.get_raw_history(limit=2, before="m3")
@@ -182,6 +191,9 @@ async def intrude(t: Tenant, other: Tenant) -> None:
     tools = await s.tools()
     for call in (s.get_history, s.get_raw_history, s.get_parent, s.get_branches, s.get_path_length, s.checkout):
         await _refused(call(theirs))
+    await _refused(s.get_state("plan", theirs))
+    await _refused(s.get_states(theirs))
+    await _refused(s.append_message(user("mine", id="below yours"), theirs, state={"plan": {}}))
     await _refused(s.get_raw_history(limit=1, before=theirs))
     await _refused(s.checkout(theirs, tip=True))
     await _refused(s.get_tip(theirs))
@@ -245,6 +257,7 @@ async def dump(t: Tenant, *, alone: bool) -> str:
         await s.get_history(),
         await s.get_tree(),
         await s.get_labels(),
+        await s.get_states(),
         [block for block in await s.get_context_blocks() if block.label != "past"],
         await s.freeze_system_prompt(),
         await s.get_loaded_skill_keys(),

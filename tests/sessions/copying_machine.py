@@ -1,4 +1,4 @@
-"""Adds forks, exports and imports to the calls that a session and its model are driven with."""
+"""Adds forks, splits, exports and imports to the calls that a session and its model are driven with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 from leafward import Session, SessionManager
 from tests.sessions.compacting_machine import CompactingMachine
 from tests.sessions.machine import as_kept, as_seen, picks
-from tests.sessions.model import Model
+from tests.sessions.model import Model, Row
 
 MOST_COPIES = 3
 
@@ -50,6 +50,14 @@ class CopyingMachine(CompactingMachine):
 
         self.tally["exports and imports"] += 1
         self._go_on_in(self.runner.run(move()), self.model.copy())
+
+    @precondition(lambda self: self.model.rows and self.copies < MOST_COPIES)
+    @rule()
+    def split(self) -> None:
+        info = self.runner.run(self.manager.compact_and_split(self.session_id, "castle 東京 so far"))
+        (first,) = self.runner.run(self.manager.get_history(info.id))
+        self.tally["splits"] += 1
+        self._go_on_in(info.id, self.model.split(Row(first.id, first.role, tuple(first.parts), first.created_at)))
 
     def _go_on_in(self, session_id: str, model: Model) -> None:
         self.copies += 1

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leafward import LATEST_LEAF, Message, Session, open_store
+from leafward.core.ids import Scope
 from leafward.sessions import Change
-from tests.sessions.model import LEAF, Model, Row, Told
+from tests.sessions.model import LEAF, Model, Row, State, Told
 
 WORDS = ["apple", "river", "castle", "violin", "garden", "北京", "烤鸭", "東京", "タワー", "서울", "京"]
 NOISE = ["🦊", "👩\u200d👩\u200d👧", "\x00", "\u202e", "'; --", "%", "42", "\ufffd", "\n", "é", "e\u0301"]
@@ -31,6 +32,9 @@ texts = st.lists(st.sampled_from(WORDS + NOISE + NAMES), max_size=6).map(
 picks = st.integers(0, 10_000)
 minutes = st.integers(0, 5)
 roles = st.sampled_from(["user", "assistant", "system"])
+STATES = ["plan", "mood", "状態 "]
+values: st.SearchStrategy[State] = st.sampled_from([None, {}, {"n": 1}, {"n": True}, {"n": 1.0}, {"n": ["北京", None]}])
+states = st.dictionaries(st.sampled_from(STATES), values, max_size=2)
 
 
 def as_message(row: Row) -> Message:
@@ -119,15 +123,16 @@ class SessionMachine(RuleBasedStateMachine):
 
         return self.runner.run(step())
 
-    def append(self, rows: list[Row], parent: object) -> None:
-        changed = self.model.append(rows, parent)
+    def append(self, rows: list[Row], parent: object, state: dict[str, State] | None = None) -> None:
+        inserted = self.model.append(rows, parent)
+        changed = self.model.attach(rows[-1].id, state or {}, told=not inserted) or inserted
         messages = [as_message(row) for row in rows]
         parent_id: Any = LATEST_LEAF if parent is LEAF else parent
         if len(messages) == 1:
-            stored = [self.call(lambda: self.session.append_message(messages[0], parent_id), changed)]
+            stored = [self.call(lambda: self.session.append_message(messages[0], parent_id, state=state), changed)]
         else:
-            stored = self.call(lambda: self.session.append_messages(messages, parent_id), changed)
-        if changed:
+            stored = self.call(lambda: self.session.append_messages(messages, parent_id, state=state), changed)
+        if inserted:
             self.upserted = [self.upserted[1], []]
             self.after_append()
         assert [as_seen(message) for message in stored] == [as_kept(self.model.rows[row.id]) for row in rows]
@@ -144,33 +149,45 @@ class SessionMachine(RuleBasedStateMachine):
         for place in places:
             self.append([self.row("garden 北京", 0, "user")], self.known(place))
 
-    @rule(text=texts, minute=minutes, role=roles)
-    def append_at_the_leaf(self, text: str, minute: int, role: str) -> None:
-        self.append([self.row(text, minute, role)], LEAF)
+    @rule(text=texts, minute=minutes, role=roles, state=states)
+    def append_at_the_leaf(self, text: str, minute: int, role: str, state: dict[str, State]) -> None:
+        self.append([self.row(text, minute, role)], LEAF, state)
 
     @rule(text=texts, minute=minutes, role=roles)
     def append_a_root(self, text: str, minute: int, role: str) -> None:
         self.append([self.row(text, minute, role)], None)
 
     @precondition(has_messages)
-    @rule(text=texts, minute=minutes, role=roles, pick=picks)
-    def append_below_a_message(self, text: str, minute: int, role: str, pick: int) -> None:
-        self.append([self.row(text, minute, role)], self.known(pick))
+    @rule(text=texts, minute=minutes, role=roles, pick=picks, state=states)
+    def append_below_a_message(self, text: str, minute: int, role: str, pick: int, state: dict[str, State]) -> None:
+        self.append([self.row(text, minute, role)], self.known(pick), state)
 
     @precondition(has_messages)
-    @rule(text=texts, pick=picks, parent=picks)
-    def append_a_known_id(self, text: str, pick: int, parent: int) -> None:
-        self.append([self.row(text, 0, "user", self.known(pick))], self.known(parent))
+    @rule(text=texts, pick=picks, parent=picks, state=states)
+    def append_a_known_id(self, text: str, pick: int, parent: int, state: dict[str, State]) -> None:
+        self.append([self.row(text, 0, "user", self.known(pick))], self.known(parent), state)
 
-    @rule(pieces=st.lists(st.tuples(texts, st.none() | picks), min_size=2, max_size=6), place=st.none() | picks)
-    def append_a_batch(self, pieces: list[tuple[str, int | None]], place: int | None) -> None:
+    @rule(
+        pieces=st.lists(st.tuples(texts, st.none() | picks), min_size=2, max_size=6),
+        place=st.none() | picks,
+        state=states,
+    )
+    def append_a_batch(self, pieces: list[tuple[str, int | None]], place: int | None, state: dict[str, State]) -> None:
         rows: dict[str, Row] = {}
         for text, pick in pieces:
             name = None if pick is None or not self.model.rows else self.known(pick)
             row = self.row(text, 1, "user", name)
             rows.setdefault(row.id, row)
         parent = LEAF if place is None or not self.model.rows else self.known(place)
-        self.append(list(rows.values()), parent)
+        self.append(list(rows.values()), parent, state)
+
+    @rule(name=st.sampled_from(STATES), value=values)
+    def set_a_state(self, name: str, value: State) -> None:
+        self.set_state(name, value)
+
+    def set_state(self, name: str, value: State) -> None:
+        changed = self.model.attach(self.model.leaf, {name: value})
+        self.call(lambda: self.session.set_state(name, value), changed)
 
     @rule(text=texts, between=st.booleans())
     def append_a_tool_call_and_its_result(self, text: str, between: bool) -> None:
@@ -221,11 +238,13 @@ class SessionMachine(RuleBasedStateMachine):
         self.append([self.row(text, 3, "user", name)], LEAF)
 
     @precondition(lambda self: self.model.leaf is not None)
-    @rule(text=texts)
-    def lose_a_fork_and_go_on_above_it(self, text: str) -> None:
+    @rule(text=texts, state=states)
+    def lose_a_fork_and_go_on_above_it(self, text: str, state: dict[str, State]) -> None:
         fork = cast(str, self.model.leaf)
         above = self.model.rows[fork].parent
         lost, kept = (self.row(text, 4, "assistant") for _ in range(2))
+        for name, value in state.items():
+            self.set_state(name, value)
         self.append([lost], fork)
         self.append([kept], fork)
         self.model.delete([fork, lost.id])
@@ -269,6 +288,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     async def _compare(self) -> None:
         await self._compare_path(None)
+        await self._compare_states()
         await self._compare_places()
         await self._compare_tree()
         await self._compare_windows()
@@ -291,6 +311,20 @@ class SessionMachine(RuleBasedStateMachine):
             assert [as_seen(m) for m in page] == raw[max(0, place - count) : place]
             assert [as_seen(m) for m in await self.session.get_raw_history(leaf, limit=count)] == raw[-count:]
 
+    async def _compare_states(self) -> None:
+        model, session = self.model, self.session
+        in_force = model.in_force(model.leaf)
+        assert repr(await session.get_states()) == repr(dict(sorted(in_force.items())))
+        name = STATES[self.made % len(STATES)]
+        assert repr(await session.get_state(name)) == repr(in_force.get(name))
+        on_path = {row.id for row in model.path(model.leaf)}
+        asked = sorted(model.rows)[self.made % 3 :: 3]
+        scope = Scope.of(self.session_id, user_id="alice")
+        head = await self.store.messages.head(scope, [name, "nothing"], ids=[*asked, "nowhere"])
+        assert (head.version, head.leaf_id) == (self.version, model.leaf)
+        assert repr(head.states) == repr({name: in_force[name]} if name in in_force else {})
+        assert head.known == {one: one in on_path for one in asked}
+
     async def _compare_places(self) -> None:
         model, session = self.model, self.session
         leaf = None if model.leaf is None else model.rows[model.leaf]
@@ -307,6 +341,7 @@ class SessionMachine(RuleBasedStateMachine):
             children = [as_kept(child) for child in model.children(name)]
             assert [as_seen(m) for m in await session.get_branches(name)] == children
             assert (await session.get_tip(name)).id == model.tip(name)
+            assert repr(await session.get_states(name)) == repr(dict(sorted(model.in_force(name).items())))
             await self._compare_path(name)
 
     async def _compare_tree(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 LEAF = object()
 """Stands for "below the current leaf" where a parent is asked for."""
 
+State = dict[str, Any] | None
+"""A state that is attached to a message; `None` removes it from there on."""
 Told = tuple[str, tuple[str, ...]]
 """A change as it is told to subscribers: its kind and the messages it is about."""
 
@@ -66,6 +68,8 @@ class Model:
     labels: dict[str, str] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
     stored: int = 0
+    states: dict[str | None, dict[str, State]] = field(default_factory=dict)
+    """What is attached to each message, and to the root."""
 
     # Writes. Each returns whether it changed anything.
 
@@ -82,6 +86,14 @@ class Model:
             above = row.id
         return inserted
 
+    def attach(self, name: str | None, states: Mapping[str, State], *, told: bool = True) -> bool:
+        """Attach states to a message, those that are not in force there already."""
+        new = {one: value for one, value in states.items() if repr(value) != repr(self.in_force(name).get(one))}
+        self.states.setdefault(name, {}).update(new)
+        if new and told:
+            self.told.append(("state", () if name is None else (name,)))
+        return bool(new)
+
     def update(self, row: Row) -> bool:
         old = self.rows[row.id]
         self.rows[row.id] = replace(old, role=row.role, parts=row.parts)
@@ -96,8 +108,10 @@ class Model:
         self._uncover(set(present))
         for name in present:
             gone = self.rows.pop(name)
+            states = self.states.pop(name, {})
             for child in self.children(name):
                 self.rows[child.id] = replace(child, parent=gone.parent)
+                self.states[child.id] = states | self.states.get(child.id, {})
             if self.leaf == name:
                 self.leaf = gone.parent
             self.labels.pop(name, None)
@@ -108,7 +122,7 @@ class Model:
 
     def clear(self) -> bool:
         self._forget(list(self.rows))
-        self.rows, self.labels, self.leaf, self.covers = {}, {}, None, []
+        self.rows, self.labels, self.leaf, self.covers, self.states = {}, {}, None, [], {}
         self.told.append(("clear", ()))
         return True
 
@@ -136,6 +150,11 @@ class Model:
         inside = [cover for cover in self.covers if cover.first in path and cover.last in path]
         return self._copy(path, at, labels, inside)
 
+    def split(self, first: Row) -> Model:
+        """A session that goes on with nothing but a first message and what is in force."""
+        row = replace(first, number=1)
+        return Model({row.id: row}, [], row.id, {}, [("append", (row.id,))], 1, {None: dict(self.in_force(self.leaf))})
+
     def copy(self) -> Model:
         """All of it, as a session of its own."""
         names = sorted(self.rows, key=lambda name: self.rows[name].number)
@@ -144,7 +163,8 @@ class Model:
     def _copy(self, names: list[str], leaf: str | None, labels: dict[str, str], covers: list[Cover]) -> Model:
         rows = {name: replace(self.rows[name], number=number) for number, name in enumerate(names, 1)}
         told: list[Told] = [("append", (name,)) for name in names]
-        return Model(rows, covers, leaf, labels, told, len(names))
+        states = {name: dict(self.states[name]) for name in (None, *names) if name in self.states}
+        return Model(rows, covers, leaf, labels, told, len(names), states)
 
     def _uncover(self, gone: set[str]) -> None:
         """Move the ends of summaries inward, off messages about to go; a summary of nothing goes."""
@@ -173,6 +193,13 @@ class Model:
             found.append(self.rows[leaf])
             leaf = self.rows[leaf].parent
         return found[::-1]
+
+    def in_force(self, leaf: str | None) -> dict[str, dict[str, Any]]:
+        """The nearest state of each name at a message or above it."""
+        found: dict[str, State] = dict(self.states.get(None, {}))
+        for row in self.path(leaf):
+            found |= self.states.get(row.id, {})
+        return {name: value for name, value in found.items() if value is not None}
 
     def stretch(self, first: str, last: str) -> list[Row]:
         """The messages from one to another below it; none if the first is not above the last."""

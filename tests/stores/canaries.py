@@ -13,7 +13,7 @@ from typing import Any
 
 from leafward import Message, Session, user
 from leafward.core.ids import Scope
-from leafward.stores.contracts import NewOverlay
+from leafward.stores.contracts import NewOverlay, Usage
 from leafward.stores.entries import Prompt, Shelf
 from leafward.stores.sqlite import SqliteStore
 
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 KINDS = (
     *("text", "old text", "deleted", "input", "result", "metadata", "id"),
     *("label", "summary", "block", "entry", "prompt", "name"),
+    *("state", "old state", "state name", "state of the deleted", "usage id", "model"),
 )
 ENTRY_KEY = "wpmxgkvbdzcf"
 
@@ -105,6 +106,21 @@ async def plant_context(store: SqliteStore, session: Session) -> None:
         )
     await store.entries.keep_prompt(scope, Prompt(f"You are {canaries['prompt']}.", 5, "f"), replace=True)
     await store.registry.rename(scope, canaries["name"])
+    await plant_states(store, session, scope)
+
+
+async def plant_states(store: SqliteStore, session: Session, scope: Scope) -> None:
+    """Attach states at many steps, some of messages that are deleted, and replace each."""
+    canaries = CANARIES
+    for number in range(20):
+        id, usage = f"step-{number}", Usage(1, 1, 0.5, canaries["model"], f"{canaries['usage id']}-{number}")
+        old = {"is": canaries["old state"], "text": "lorem " * (number * 11 % 40)}
+        await session.append_message(user("step", id=id), state={"plan": old, canaries["state name"]: old})
+        await store.registry.add_usage(scope, usage)
+        kind = "state of the deleted" if number % 3 else "state"
+        await session.set_state("plan", {"is": canaries[kind], "text": "ipsum " * (number * 7 % 50)})
+        if number % 3:
+            await session.delete_messages([id])
 
 
 async def others(store: SqliteStore) -> list[object]:

@@ -85,6 +85,8 @@ def _session(rows: Rows, session: dict[str, Any]) -> dict[str, Any]:
         "session": tidy(session),
         "lanes": [tidy(lane) for lane in lanes],
         "messages": table("SELECT * FROM message WHERE tree_no = ? ORDER BY place", tree),
+        "states": table("SELECT * FROM point WHERE tree_no = ? ORDER BY name, place", tree),
+        "usage": table("SELECT * FROM used WHERE session_no = ? ORDER BY usage_id", number),
         "labels": table("SELECT * FROM label WHERE tree_no = ? ORDER BY place", tree),
         "overlays": table("SELECT * FROM overlay WHERE tree_no = ? ORDER BY overlay_no", tree),
         "reclaimed": table("SELECT * FROM reclaimed WHERE tree_no = ? ORDER BY place, call_id", tree),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from leafward import Session, StoreError, user
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Owner, Scope
 from leafward.core.message import Message
 from leafward.stores.contracts import NewOverlay, Usage
@@ -33,6 +34,12 @@ async def grow(store: FileStore) -> None:
     await fill(store, count=6)
     await session.append_message(user("branch walnut", id="b"), parent_id="m1")
     await session.label("m1", "a label")
+    await session.append_message(user("stepped", id="s"), "m5", state={"plan": {"at": "s"}, "状態": {}})
+    await session.append_messages([user("more", id="more"), user("known", id="m4")], state={"plan": {"at": "m4"}})
+    usage = Usage(5, 6, 0.5, "a-model")
+    await store.messages.append(scope, [Draft(*user("used", id="u").sealed(), 2)], "m1", usage=usage)
+    await store.messages.append(scope, [], None, state=[AttachedState("plan", '{"at":"root"}')])
+    await session.set_state("状態", None)
     await session.update_message(user("walnut changed", id="m2"))
     await session.delete_messages(["m4"])
     await store.messages.add_overlay(scope, NewOverlay("o", "so far", 3, 5, "m0", "m1"))

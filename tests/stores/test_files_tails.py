@@ -6,11 +6,15 @@ import logging
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from leafward import CorruptStore, Message, Session, StoreError, assistant, user
+from leafward import LATEST_LEAF, CorruptStore, Message, Session, StoreError, assistant, user
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Scope
+from leafward.stores.contracts import Usage
+from leafward.stores.drafts import Draft
 from leafward.stores.entries import Shelf
 from leafward.stores.files import FileStore
 from leafward.stores.journal.lines import read
@@ -28,6 +32,7 @@ async def check_cut(store: FileStore, path: Path, whole: bytes, tail: bytes) -> 
     path.write_bytes(whole + tail)
 
     assert await texts(store) == ["walnut 0", "walnut 1"]
+    assert await Session(store, "s").get_states() == {"plan": {"at": "m1"}}
 
     assert path.read_bytes() == whole
     assert [one.read_bytes() for one in asides(path, "torn")] == ([tail] if tail else [])
@@ -46,14 +51,18 @@ class TestTornTails:
     async def test_a_tail_torn_at_any_byte_is_moved_aside(self, tmp_path: Path, indexed: bool) -> None:
         async with opened(tmp_path) as store:
             await fill(store, count=2)
+            await Session(store, "s").set_state("plan", {"at": "m1"})
         path = journal(tmp_path)
         whole = path.read_bytes()
         shutil.copy(tmp_path / "index.sqlite", tmp_path / "kept")
         async with opened(tmp_path) as store:
             calls = [{"type": "text", "text": "a"}, {"type": "tool_use", "id": "c", "name": "look", "input": {}}]
-            await Session(store, "s").append_messages([Message("assistant", calls, id="x"), user("b", id="y")])
+            drafts = [Draft(*one.sealed(), 3) for one in (Message("assistant", calls, id="x"), user("b", id="y"))]
+            states = [AttachedState("plan", '{"at":"y"}'), AttachedState("状態", "{}")]
+            usage = Usage(1, 2, 0.5, usage_id="call 1")
+            await store.messages.append(Scope.of("s"), drafts, LATEST_LEAF, state=states, usage=usage)
         added = path.read_bytes()[len(whole) :]
-        assert len(read(whole + added).batches[-1].entries) == 3
+        assert len(read(whole + added).batches[-1].entries) == 6
 
         drop_index(tmp_path)
         if indexed:
@@ -196,6 +205,50 @@ class TestDamage:
         async with opened(tmp_path) as store:
             assert (await texts(store))[-1] == "on"
             assert await store.damage() == []
+
+    @pytest.mark.parametrize("line", range(2, 9))
+    async def test_states_stay_in_force_below_messages_that_are_lost(self, tmp_path: Path, line: int) -> None:
+        async with opened(tmp_path) as store:
+            session = Session(store, "s")
+            await session.append_message(user("a", id="a"), state={"plan": {"at": "a"}})
+            await session.append_message(user("b", id="b"))
+            await session.set_state("plan", {"at": "b"})
+            await session.append_message(user("c", id="c"))
+            await session.append_messages([user("x", id="x"), user("known", id="b")], "a", state={"mood": {}})
+        path = journal(tmp_path)
+        lines = path.read_bytes().splitlines(keepends=True)
+        assert len(lines) == 8
+        lines[line - 1] = lines[line - 1].replace(b'"leafward"', b'"leafware"')
+        path.write_bytes(b"".join(lines))
+        # A batch is lost with any of its lines; the state of a lost message is that of the nearest one before it.
+        plan = {"a": {"at": "b"} if line == 4 else {"at": "a"}, "b": {"at": "b"}, "c": {"at": "b"}, "x": {"at": "a"}}
+        if line in (2, 3):
+            plan["x"] = plan["c"]
+        if line == 4:
+            plan["x"] = {"at": "b"}
+        elif line == 5:
+            plan |= {"b": {"at": "a"}, "c": {"at": "a"}}
+        lost = {2: ["a"], 3: ["a"], 4: ["b"], 5: [], 6: ["c"], 7: ["x"], 8: ["x"]}[line]
+
+        async def seen(store: FileStore) -> tuple[dict[str, Any], dict[str, Any]]:
+            session = Session(store, "s")
+            ids = [node.id for node in await session.get_tree()]
+            plans = {id: await session.get_state("plan", id) for id in ids}
+            return plans, {id: await session.get_state("mood", id) for id in ids}
+
+        async with opened(tmp_path) as store:
+            before = await seen(store)
+            await store.repair("s")
+            after = await seen(store)
+            await Session(store, "s").set_state("plan", {"at": "repaired"})
+        drop_index(tmp_path)
+        async with opened(tmp_path) as store:
+            assert await Session(store, "s").get_state("plan") == {"at": "repaired"}
+            await Session(store, "s").set_state("plan", None)
+            assert await store.damage() == []
+
+        assert before == after
+        assert before[0] == {id: plan[id] for id in plan if id not in lost}
 
     async def test_damage_does_not_keep_a_session_from_being_deleted(self, tmp_path: Path) -> None:
         await damaged(tmp_path)

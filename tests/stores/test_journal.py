@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from leafward import LATEST_LEAF, Message, StoreError
+from leafward.core.attached_state import TURN, AttachedState
 from leafward.core.ids import Scope
 from leafward.core.notices import Reclaimed
-from leafward.stores.contracts import NewOverlay
+from leafward.stores.contracts import NewOverlay, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Prompt, Shelf
 from leafward.stores.journal.entry import Entry
@@ -63,10 +64,30 @@ def edits(content: str | None) -> Any:
 
 
 reclaimed = st.lists(st.builds(Reclaimed, ids, st.sampled_from(["c1", "c2"]), texts, st.integers(0, 9)), max_size=2)
+values = st.sampled_from(["{}", '{"a":1}', '{"a":true}', '{"b":"\u2028 你好","a":1}', '{"a":1,"b":"\u2028 你好"}'])
+states = st.lists(st.builds(AttachedState, st.sampled_from(["plan", "状態", TURN]), st.none() | values), max_size=3)
+usages = st.builds(
+    Usage,
+    st.integers(0, 99),
+    st.integers(0, 99),
+    st.floats(0, 1e6),
+    st.none() | st.sampled_from(["a-model", "另一个"]),
+    st.none() | ids,
+)
+USAGE = Usage(3, 5, 0.25, "a-model", "call 1")
 parents = ids | st.just(LATEST_LEAF) | st.none()
 done = st.one_of(
     st.builds(c.Append, scopes, st.lists(drafts(), max_size=4, unique_by=lambda one: one.message.id), parents),
-    st.builds(c.Append, scopes, st.lists(drafts(), max_size=2, unique_by=lambda one: one.message.id), parents),
+    st.builds(
+        c.Append,
+        scopes,
+        st.lists(drafts(), max_size=2, unique_by=lambda one: one.message.id),
+        parents,
+        state=states,
+        usage=st.none() | usages,
+        expected_version=st.none() | st.integers(0, 5),
+    ),
+    st.builds(c.Append, scopes, st.just([]), parents, state=states, usage=st.none() | usages),
     st.builds(c.Update, scopes, drafts()),
     st.builds(c.Upsert, scopes, drafts(), parents),
     st.builds(c.Delete, scopes, st.lists(ids, max_size=3)),
@@ -92,7 +113,7 @@ done = st.one_of(
     st.builds(c.KeepPrompt, scopes, st.builds(Prompt, texts, st.integers(0, 9), texts), st.booleans()),
     st.builds(c.Create, scopes, st.builds(Origin, texts, ids | st.none(), texts | st.none(), texts | st.none())),
     st.builds(c.Rename, scopes, texts),
-    st.builds(c.AddUsage, scopes, st.integers(0, 99), st.integers(0, 99), st.floats(0, 1e6)),
+    st.builds(c.AddUsage, scopes, usages),
     st.builds(c.Remove, scopes),
     st.builds(c.Fork, scopes, scopes, ids, texts),
     st.builds(c.Split, scopes, scopes, texts | st.none(), drafts()),
@@ -129,6 +150,9 @@ def small_journal() -> bytes:
     made.do(c.Label(scope, "a", "start"))
     made.do(c.Append(scope, [Draft(*told[2].sealed(), 3)], LATEST_LEAF))
     made.do(c.AddOverlay(scope, NewOverlay("o", "They met.", 2, 5, "a", "b")))
+    plan = [AttachedState("plan", '{"step":"一"}'), AttachedState("mood", None)]
+    made.do(c.Append(scope, [], None, state=[AttachedState("mood", "{}")]))
+    made.do(c.Append(scope, [Draft(*Message("user", "On", id="d").sealed(), 3)], "a", state=plan, usage=USAGE))
     return made.journals[scope.session_id]
 
 
@@ -137,7 +161,7 @@ def test_every_cut_of_a_journal_leaves_its_whole_batches() -> None:
     whole = read(data)
     assert whole.torn is None
     assert not whole.damage
-    assert [len(batch.entries) for batch in whole.batches] == [1, 3, 1, 1, 2]
+    assert [len(batch.entries) for batch in whole.batches] == [1, 3, 1, 1, 2, 1, 4]
 
     for cut in range(len(data)):
         found = read(data[:cut])
@@ -190,7 +214,7 @@ def test_what_is_whole_around_a_damaged_line_is_read() -> None:
     found = read(data[:place] + b"X" + data[place + 1 :])
 
     assert [(one.line, one.offset) for one in found.damage] == [(5, data.rindex(b"\n", 0, place) + 1)]
-    assert [len(batch.entries) for batch in found.batches] == [1, 3, 1, 2]
+    assert [len(batch.entries) for batch in found.batches] == [1, 3, 1, 2, 1, 4]
     assert found.torn is None
 
 
@@ -217,7 +241,7 @@ def test_any_number_of_damaged_lines_is_read_past_at_once(changes: str) -> None:
 
     assert time.process_time() - began < 1
     assert len(found.damage) >= count - 20
-    assert len(found.batches) >= 5 + 10 + 9
+    assert len(found.batches) >= 7 + 10 + 9
     assert found.batches[-1].end == len(changed)
     assert found.torn is None
 
@@ -244,7 +268,7 @@ def test_a_journal_can_be_read_on_from_where_it_was_read_to() -> None:
     rest = read(data[first.end :], first.crc, offset=first.end, line=5)
 
     assert [batch.start for batch in rest.batches] == [batch.start for batch in read(data).batches[2:]]
-    assert rest.line == 9
+    assert rest.line == 14
     assert rest.crc == read(data).crc
 
 
@@ -254,6 +278,42 @@ def test_the_checksum_is_the_one_that_the_format_page_tells() -> None:
         told, _, rest = line.rpartition(b',"crc":"')
         crc = zlib.crc32(told + b"}", crc)
         assert rest == b'%08x"}' % crc
+
+
+def test_a_session_that_begins_with_nothing_but_usage_is_replayed() -> None:
+    made = Journalled()
+    made.do(c.Append(SCOPES[0], [], LATEST_LEAF, usage=USAGE))
+
+    assert [entry.type for entry in read(made.journals["one"]).entries] == ["session", "usage"]
+    assert replayed(made.journals).session(SCOPES[0]) == made.rows.session(SCOPES[0])
+
+
+def test_a_state_of_a_known_message_behind_a_new_one_is_replayed_where_it_was() -> None:
+    made = Journalled()
+    new, known = (Draft(*Message("user", "Hi", id=id).sealed(), 1) for id in ("new", "known"))
+    made.do(c.Append(SCOPES[0], [known], LATEST_LEAF))
+    made.do(c.Append(SCOPES[0], [new, known], LATEST_LEAF, state=[AttachedState("plan", "{}")]))
+
+    again = replayed(made.journals)
+
+    assert again.session(SCOPES[0]) == made.rows.session(SCOPES[0])
+    assert [row["place"] for row in again.session(SCOPES[0])["states"]] == [(0, 1)]
+
+
+def test_what_a_version_without_states_would_skip_has_a_key_or_type_it_refuses() -> None:
+    scope = SCOPES[0]
+    made = Journalled()
+    draft = Draft(*Message("user", "Hi", id="a").sealed(), 1)
+    made.do(c.Append(scope, [draft], LATEST_LEAF, usage=Usage(3, 5, 0.25)))
+    made.do(c.AddUsage(scope, Usage(3, 5, 0.25)))
+    made.do(c.Append(scope, [], LATEST_LEAF, state=[AttachedState("plan", "{}")]))
+
+    told = [(entry.type, bytes(entry.leafward)) for entry in read(made.journals["one"]).entries[2:]]
+
+    assert [kind for kind, _ in told] == ["usage", "usage", "state"]
+    # Keys of a line of usage before there was any counted with messages: input, output, cost, at, more.
+    assert b'"beside":true' in told[0][1]
+    assert b"beside" not in told[1][1]
 
 
 def test_a_session_that_was_brought_in_whole_is_one_batch() -> None:

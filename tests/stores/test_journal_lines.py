@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leafward import LATEST_LEAF, Message
+from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Scope
 from leafward.core.notices import Reclaimed
 from leafward.stores.contracts import NewOverlay, Usage
@@ -63,13 +64,26 @@ def whole_journal() -> Journalled:
         c.KeepPrompt(S, Prompt("You are helpful.", 4, "abc"), True),
         c.Rename(S, "Rain"),
         c.AddUsage(S, Usage(10, 5, 0.25)),
+        c.AddUsage(S, Usage(1, 2, 0.5, "gpt", "call 1")),
+        c.Append(S, [], None, state=[AttachedState("plan", '{"step":0}')]),
+        c.Append(
+            S,
+            [draft("user", "And 明天?", "m7")],
+            LATEST_LEAF,
+            state=[AttachedState("plan", '{"step":1}'), AttachedState("mood", '{"is":"晴"}')],
+            usage=Usage(7, 3, 0.125, "gpt"),
+        ),
+        c.Append(S, [], "m7", state=[AttachedState("plan", None)]),
+        c.Append(
+            S, [draft("user", "?", "m8"), draft("user", "known", "m3")], "m7", state=[AttachedState("mood", "{}")]
+        ),
         c.Checkout(S, "m4"),
         c.Delete(S, ["m6"]),
         c.Clear(S),
         c.End(S, "done"),
     ):
         made.do(command)
-    made.do(c.Append(S, [draft("user", "Hi", "n1")], LATEST_LEAF))
+    made.do(c.Append(S, [draft("user", "Hi", "n1")], LATEST_LEAF, state=[AttachedState("plan", '{"step":2}')]))
     made.do(c.Fork(Scope(OWNER, "copy"), S, "n1", "Copy"))
     return made
 

@@ -60,6 +60,19 @@ async def test_a_snapshot_is_read(redis_url: str, prefix: str) -> None:
         assert await Session(store, "s").get_version() == 7
 
 
+async def test_one_of_the_version_before_takes_states(redis_url: str, prefix: str) -> None:
+    # It had four steps of the schema, and neither states nor usage by name.
+    _write(redis_url, prefix, schema=4)
+
+    for version in (7, 9):
+        async with open_store(redis_url, key_prefix=prefix) as store:
+            session = Session(store, "s")
+            assert await session.get_version() == version
+            await session.set_state("plan", {"at": version})
+            await session.append_message(user("one"))
+            assert await session.get_states() == {"plan": {"at": version}}
+
+
 @pytest.mark.parametrize(
     "differently",
     [

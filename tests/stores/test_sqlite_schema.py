@@ -153,7 +153,20 @@ class TestMigration:
             assert message.text == "hi"
             await store.states.save(key, "agent_meta", {"name": "Another"})
 
-    @pytest.mark.parametrize("number", [1, 2, 3, 4])
+    async def test_a_file_of_the_fifth_schema_opens(self, tmp_path: Path) -> None:
+        async with open_store(old_file(tmp_path, 5)) as store:
+            session = Session(store, "chat-1", user_id="alice")
+            plans = {id: await session.get_state("plan", id) for id in ("m1", "m2", "m3", "m4", "m5")}
+            assert plans == {"m1": {"step": 0}, "m2": {"step": 2}, "m3": {"step": 2}, "m4": None, "m5": {"step": 0}}
+            assert await session.get_states() == {}
+            assert await session.get_state("leafward.turn") == {"open": True}
+            manager = SessionManager(store, user_id="alice")
+            await manager.add_usage("chat-1", 1, 1, 1.0, usage_id="call 1")
+            info = await manager.get("chat-1")
+            assert info is not None
+            assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (100, 20, 0.25)
+
+    @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
     async def test_a_migrated_file_has_the_tables_of_a_new_one(self, tmp_path: Path, path: Path, number: int) -> None:
         shapes: list[object] = []
         for url in (old_file(tmp_path, number), f"sqlite:///{path}"):

@@ -27,7 +27,7 @@ from leafward.core.parts import (
     tool_output,
     tool_state,
 )
-from leafward.core.provider_extras import raw_of
+from leafward.core.provider_extras import ORIGIN, raw_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,13 +182,45 @@ def called_ids(message: Message, parts: int | None = None) -> set[str]:
 
 def open_ends(messages: Sequence[Message]) -> tuple[set[str], bool]:
     """Return the ids of calls that are not above results that answer them, and whether a call has no result."""
-    if all(part["type"] == "text" for message in messages for part in parts_of(message.body)):
-        return set(), False
+    plain = _plain_ends(messages)
+    if plain is not None:
+        return plain
     pairs = pair(messages)
     alone = {result for result in pairs.orphans if result not in pairs.repeats}
     early = {result for call, result in pairs.answers.items() if pairs.places[call] > pairs.places[result]}
     missing = {result.call_id for result in alone | early if result.call_id}
     return missing, any(item not in pairs.answers for row in pairs.items for item in row if isinstance(item, Call))
+
+
+def _plain_ends(messages: Sequence[Message]) -> tuple[set[str], bool] | None:
+    """Return the same where every result follows the one call of its id or has no call at all, as nearly always."""
+    called: set[str] = set()
+    waiting: set[str] = set()
+    missing: set[str] = set()
+    for message in messages:
+        for part in parts_of(message.body):
+            kind = part["type"]
+            if kind == "text":
+                continue
+            if kind in CALLS:
+                call_id = part.get("id")
+                if not isinstance(call_id, str) or not call_id or call_id in called or call_id in missing:
+                    return None
+                called.add(call_id)
+                waiting.add(call_id)
+            elif kind == "tool_result":
+                call_id = answered_id(part)
+                if call_id in waiting and part.get("state") != "running":
+                    waiting.remove(call_id)
+                elif call_id and call_id not in called:
+                    missing.add(call_id)
+                else:
+                    return None
+            elif is_ui_tool(part):
+                return None
+            if ORIGIN in part:
+                return None
+    return missing, bool(waiting)
 
 
 def holds_only_results(message: Message) -> bool:

@@ -14,19 +14,6 @@ SHORTEST = 1_000
 _TOO_LARGE = 10**MOST_DIGITS
 
 
-def may_exceed(json: bytes) -> bool:
-    """Tell, by a few fast looks, whether a value with this JSON could exceed a limit.
-
-    The JSON is what `leafward.core.json.encode` returned, which takes no number beyond 64 bits.
-    """
-    if len(json) <= SHORTEST:
-        return False
-    if json.count(b"[") + json.count(b"{") > DEEPEST:
-        return True
-    # With an escaped quote in it, a long key would be cut here.
-    return len(json) > LONGEST_KEY and (b'\\"' in json or max(map(len, json.split(b'"'))) > LONGEST_KEY)
-
-
 def check_limits(value: object, what: str) -> None:
     """Refuse a value whose JSON Java could not read.
 

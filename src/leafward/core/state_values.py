@@ -13,7 +13,7 @@ from leafward.core.agent_messages import read_messages
 from leafward.core.agent_records import Record, read_object, read_record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import StateDecodeError
-from leafward.core.java_limits import check_limits, may_exceed
+from leafward.core.java_limits import SHORTEST, check_limits
 from leafward.core.json import Plain, decode, decode_leniently, encode
 from leafward.core.message import Message
 from leafward.core.pretty import spelled, with_escapes
@@ -84,7 +84,7 @@ def _exactly(value: object) -> str | None:
 
 
 def _check_limits(text: bytes, value: object) -> None:
-    if may_exceed(text):
+    if len(text) > SHORTEST:
         check_limits(value, "a state")
 
 

@@ -220,10 +220,9 @@ class AttachedDeletion:
         await session.append_message(user("1", id="1"))
         assert await Session(store, "s").get_states() == {}
 
-    @pytest.mark.parametrize("seed", range(4))
-    async def test_any_order_of_deletes_keeps_what_is_in_force(self, store: Store, seed: int) -> None:
+    async def test_any_order_of_deletes_keeps_what_is_in_force(self, store: Store) -> None:
         session = Session(store, "s")
-        chosen = random.Random(seed)  # noqa: S311  (the same every time)
+        chosen = random.Random(7)  # noqa: S311  (the same every time)
         parents: dict[str, str | None] = {}
         for n in range(24):
             parent = chosen.choice([None, *parents][-6:]) if parents else None

@@ -57,18 +57,35 @@ class _Steps:
         append = store.messages.append
 
         first = await append(S, drafts("1", "2"), LATEST_LEAF, state=plan("2"), usage=ONE)
-        second = await append(S, drafts("3"), LATEST_LEAF)
+        second = await append(S, drafts("3"), LATEST_LEAF, state=[], usage=ONE)
         third = await append(S, drafts("2", "x"), LATEST_LEAF, state=plan("2"), usage=ONE)
         again = await append(S, drafts("1", "2"), LATEST_LEAF, state=plan("2"), usage=ONE)
         changed = await append(S, drafts("1", "2"), LATEST_LEAF, state=plan("new"), usage=ONE)
 
         assert told(first) == (["1", "2"], 2, 1, plan("2"), "2", True)
-        assert told(second) == (["3"], 1, 2, [], "3", False)
+        assert told(second) == (["3"], 1, 2, [], "3", True)
         assert told(third) == (["2", "x"], 1, 3, [], "x", True)
         assert told(again) == (["1", "2"], 0, 3, [], "2", False)
         assert told(changed) == (["1", "2"], 0, 4, plan("new"), "2", False)
         assert await Session(store, "s").get_version() == 4
-        assert await used(store) == (20, 40, 1.0)
+        assert await used(store) == (30, 60, 1.5)
+
+    async def test_messages_alone_say_their_version_too(self, store: Store) -> None:
+        batches: list[tuple[list[str], ParentId]] = [
+            (["1", "2"], LATEST_LEAF),
+            (["3"], LATEST_LEAF),
+            (["4"], LATEST_LEAF),
+            (["5"], "4"),
+            (["6", "7"], LATEST_LEAF),
+            (["x"], "2"),
+            (["y"], LATEST_LEAF),
+            (["r"], None),
+        ]
+
+        done = [await store.messages.append(S, drafts(*ids), parent) for ids, parent in batches]
+
+        assert [one.version for one in done] == list(range(1, len(batches) + 1))
+        assert [one.attached_to for one in done] == [ids[-1] for ids, _ in batches]
 
     async def test_messages_states_and_usage_are_one_change(self, store: Store) -> None:
         session = Session(store, "s")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leafward import Message, Session, SessionManager, assistant, user
+from leafward import LATEST_LEAF, Message, Session, SessionManager, assistant, user
 from leafward.core.ids import Scope
-from leafward.stores import NOT_THERE
+from leafward.stores import NOT_THERE, AttachedState, Draft, Usage
 from leafward.testing.changes import changes_until
 from leafward.testing.content import EXACT_TEXTS
 from leafward.testing.ids import HOSTILE_IDS
@@ -33,6 +33,8 @@ async def _picture(session: Session) -> dict[str, Any]:
         "paths": {leaf.id: await session.get_history(leaf.id) for leaf in await session.get_leaves()},
         "tree": await session.get_tree(),
         "labels": await session.get_labels(),
+        "states": {node.id: await session.get_states(node.id) for node in await session.get_tree()},
+        "in force": await session.get_states(),
         "found": await session.search("walnut", limit=100),
         "version": await session.get_version(),
         "changes": await changes_until(session, await session.get_version()),
@@ -40,12 +42,16 @@ async def _picture(session: Session) -> dict[str, Any]:
 
 
 async def _grow(session: Session) -> None:
-    """Make a session with branches, gaps, labels and a leaf that has children."""
-    await session.append_messages([user(f"walnut {n}", id=f"{n}") for n in range(8)])
+    """Make a session with branches, gaps, labels, states and a leaf that has children."""
+    await session.set_state("plan", {"at": "root"})
+    await session.append_messages([user(f"walnut {n}", id=f"{n}") for n in range(8)], state={"plan": {"at": "7"}})
     await session.append_messages([assistant("walnut x", id="x"), user("y", id="y")], parent_id="3")
     await session.append_message(user("other walnut", id="root 2"), parent_id=None)
     await session.update_message(user("walnut changed", id="5"))
+    await session.append_messages([user("z", id="z"), user("known", id="4")], "y", state={"plan": {"at": "4"}})
+    await session.append_message(user("known", id="3"), state={"漢字": {"🦊": [1.5, None]}, "plan": {"at": "3"}})
     await session.delete_messages(["0", "4", "y"])
+    await session.append_message(user("below the gap", id="w"), "3", state={"plan": None})
     await session.label("x", "a label")
     await session.checkout("2")
 
@@ -68,6 +74,27 @@ class DurableContract:
         again = Session(await reopen(), "s", user_id="alice")
 
         assert await _picture(again) == before
+
+    async def test_a_step_is_known_after_a_restart(self, store: Store, reopen: Reopen) -> None:
+        scope = Scope.of("s")
+        step = [Draft(*user("one", id="1").sealed(), 3), Draft(*user("two", id="2").sealed(), 3)]
+        states = [AttachedState("plan", '{"at":"2"}'), AttachedState("leafward.turn", '{"open":true}')]
+        usage = Usage(1, 2, 0.5, "a-model", "call 1")
+        first = await store.messages.append(scope, step, LATEST_LEAF, state=states, usage=usage)
+        assert (first.inserted, first.counted) == (2, True)
+        await store.messages.append(scope, [], "1", usage=Usage(1, 2, 0.5, "a-model"))
+        names, ids = ["plan", "leafward.turn", "mood"], ["1", "2", "3"]
+        before = await store.messages.head(scope, names, ids=ids), await SessionManager(store).get("s")
+        exported = await SessionManager(store).export_session("s")
+        await store.close()
+
+        again = await reopen()
+        head = await again.messages.head(scope, names, ids=ids)
+        assert (head, await SessionManager(again).get("s")) == before
+        assert await SessionManager(again).export_session("s") == exported
+        retried = await again.messages.append(scope, step, LATEST_LEAF, state=states, usage=usage, expected_version=0)
+        assert (retried.inserted, retried.states, retried.counted, retried.version) == (0, [], False, 1)
+        assert (await again.messages.head(scope, names, ids=ids), await SessionManager(again).get("s")) == before
 
     async def test_text_is_exactly_the_same_after_a_restart(self, store: Store, reopen: Reopen) -> None:
         session = Session(store, "s")

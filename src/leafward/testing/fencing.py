@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leafward import (
+    LATEST_LEAF,
     ConfigurationError,
     LeaseLost,
     Session,
@@ -19,7 +20,7 @@ from leafward import (
     user,
 )
 from leafward.core.ids import Scope
-from leafward.stores import NOT_THERE
+from leafward.stores import NOT_THERE, AttachedState, Draft, Usage
 from leafward.testing.filled import fill, manage, picture, put_fact
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ WRITES: dict[str, Callable[[Session], Awaitable[Any]]] = {
     "append_message of a known id": lambda s: s.append_message(user("late", id="m1")),
     "append_messages": lambda s: s.append_messages([user("late"), assistant("late")]),
     "append_message elsewhere": lambda s: s.append_message(user("late"), parent_id=None),
+    "append_message with a state": lambda s: s.append_message(user("late"), state={"late": {}}),
+    "append_message of a known id with a state": lambda s: s.append_message(user("", id="m1"), state={"late": {}}),
+    "set_state": lambda s: s.set_state("walnuts", {"late": True}),
+    "set_state that removes": lambda s: s.set_state("walnuts", None),
+    "set_state that is in force": lambda s: s.set_state("walnuts", {"cracked": 6}),
     "update_message": lambda s: s.update_message(user("late", id="m1")),
     "upsert_message that is there": lambda s: s.upsert_message(user("late", id="m1")),
     "upsert_message that is new": lambda s: s.upsert_message(user("late")),
@@ -145,6 +151,32 @@ class Fencing:
 
         assert said == {}
         assert (await picture(session), await session.get_version()) == before
+
+    async def test_no_batch_of_a_holder_that_was_followed_changes_anything(self, store: Store) -> None:
+        session = await _whole(store)
+        lost, held = await _taken_over(store)
+        before = await picture(session), await session.get_version(), await manage(store).get("s")
+        messages = store.fenced(lost).messages
+        new, known = (Draft(*user("late", id=id).sealed(), 2) for id in ("late", "m1"))
+        late = [AttachedState("walnuts", '{"late":true}')]
+        usage = Usage(1, 2, 3.0, usage_id="late")
+
+        for drafts, states, used in (
+            ([new], late, usage),
+            ([new], [], usage),
+            ([known], late, usage),
+            ([known], [], usage),
+            ([], late, usage),
+            ([], [], usage),
+        ):
+            with pytest.raises(LeaseLost):
+                await messages.append(Scope.of("s"), drafts, LATEST_LEAF, state=states, usage=used)
+
+        assert (await picture(session), await session.get_version(), await manage(store).get("s")) == before
+        mine = store.fenced(held).messages
+        done = await mine.append(Scope.of("s"), [new], LATEST_LEAF, state=late, usage=usage)
+        assert (done.inserted, list(done.states), done.counted) == (1, late, True)
+        await held.release()
 
     async def test_a_lease_that_ran_out_holds_until_another_holder_comes(self, store: Store) -> None:
         lease = await store.leases.acquire("s", ttl=0.05)

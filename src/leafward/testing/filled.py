@@ -46,13 +46,17 @@ async def find_fact(session: Session, query: str) -> str:
 
 
 async def fill(session: Session) -> None:
-    """Give a session one of everything: branches, labels, nested summaries, context, skills, a notice, a prompt."""
+    """Give a session one of everything: branches, labels, states, nested summaries, context, skills, a prompt."""
     called = {"toolCallId": "c1", "state": "output-available", "input": {"label": "recipes", "key": "tea"}}
     loading = {"type": "tool-load_context", **called, "output": Recipes.text}
-    await session.append_messages([user(f"walnut {n}", id=f"m{n}") for n in range(6)])
+    await session.set_state("walnuts", {"cracked": 0})
+    await session.append_messages(
+        [user(f"walnut {n}", id=f"m{n}") for n in range(6)], state={"walnuts": {"cracked": 6}}
+    )
     await session.append_message({"id": "loading", "role": "assistant", "parts": [loading]})
     await session.append_messages([user("walnut 6", id="m6"), assistant("walnut 7", id="m7", metadata={"k": [1]})])
-    await session.append_messages([assistant("aside", id="x0"), user("aside too", id="x1")], parent_id="m3")
+    aside = [assistant("aside", id="x0"), user("aside too", id="x1")]
+    await session.append_messages(aside, parent_id="m3", state={"walnuts": None, "aside": {"deep": ["🦊", None]}})
     await session.append_message(user("elsewhere", id="root 2"), parent_id=None)
     await session.label("m2", "the second")
     await session.label("x1", "an aside")
@@ -77,6 +81,8 @@ async def picture(session: Session) -> dict[str, Any]:
         "raw": [await session.get_raw_history(leaf.id) for leaf in leaves],
         "tree": await session.get_tree(),
         "labels": await session.get_labels(),
+        "states": {node.id: await session.get_states(node.id) for node in await session.get_tree()},
+        "in force": await session.get_states(),
         "compactions": await session.get_compactions(),
         "blocks": await session.get_context_blocks(),
         "fact": await find_fact(session, "walnut"),

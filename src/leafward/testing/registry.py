@@ -46,6 +46,7 @@ WRITES: dict[str, Callable[[SessionManager, Session], Awaitable[object]]] = {
     "compact_and_split": lambda manager, _: manager.compact_and_split("s", "a summary"),
     "append_message": lambda _, session: session.append_message(user("new")),
     "update_message": lambda _, session: session.update_message(user("changed", id="m0")),
+    "set_state": lambda _, session: session.set_state("plan", {"step": 1}),
     "checkout": lambda _, session: session.checkout("m0"),
     "label": lambda _, session: session.label("m0", "first"),
     "add_compaction": lambda _, session: session.add_compaction("a summary", "m0", "m1"),

@@ -14,7 +14,7 @@ from leafward.stores.drafts import Draft
 from leafward.stores.journal.lines import Batch
 from leafward.stores.journal.records import neighbour
 from leafward.stores.journal.replaying import Happened, commands
-from leafward.stores.sql.commands import AddUsage, Append, Command, End, Rename
+from leafward.stores.sql.commands import Append, Command, End, Rename
 from leafward.stores.sql.operations import Indexing, find_session
 from leafward.stores.sql.reads import get
 from leafward.stores.sqlite.connection import Database
@@ -88,7 +88,7 @@ class Replay:
         """Return a command that does not rely on what is lost."""
         if isinstance(command, Append):
             return self._mended(command)
-        if isinstance(command, (Rename, AddUsage, End)) and not self._has_session():
+        if isinstance(command, (Rename, End)) and not self._has_session():
             self._do(Append(self._scope, [], LATEST_LEAF), 0)
         return command
 

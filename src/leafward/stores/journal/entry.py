@@ -233,6 +233,8 @@ class Used(Payload):
     """The name by which it is counted once."""
     created: int | None = None
     """When it was counted, in a session that was restored: there the totals stand in its first line."""
+    beside: bool = False
+    """Counted in one step with other lines of its batch, where a version that does not know the key would skip it."""
 
 
 class Ended(Payload):

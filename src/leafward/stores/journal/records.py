@@ -115,11 +115,13 @@ def _payload(command: object, result: Any) -> Payload:
 def _lines(command: commands.Command[Any], result: Any, at: int, neighbour: str | None) -> list[Line]:
     match command:
         case commands.Append(_, drafts, parent, usage=usage):
-            return [
+            found = [
                 *_append(drafts, parent, result, neighbour),
                 *(fact(kinds.StateAttached.of(result.attached_to, *one), at) for one in result.states),
-                *([fact(_used(usage), at)] if usage is not None and result.counted else ()),
-            ] or [fact(kinds.Created(), at)]
+            ]
+            if usage is not None and result.counted:
+                found.append(fact(_used(usage, beside=bool(found)), at))
+            return found or [fact(kinds.Created(), at)]
         case commands.Upsert(_, draft, parent) if result.inserted:
             return _append([draft], parent, result, neighbour)
         case commands.AddOverlay(_, overlay):
@@ -148,9 +150,14 @@ def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: 
     return found
 
 
-def _used(usage: Usage) -> Payload:
+def _used(usage: Usage, *, beside: bool = False) -> Payload:
     return kinds.Used(
-        input=usage.input_tokens, output=usage.output_tokens, cost=usage.cost, model=usage.model, id=usage.usage_id
+        input=usage.input_tokens,
+        output=usage.output_tokens,
+        cost=usage.cost,
+        model=usage.model,
+        id=usage.usage_id,
+        beside=beside,
     )
 
 

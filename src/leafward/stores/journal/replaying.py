@@ -249,7 +249,8 @@ def _(first: kinds.Renamed, scope: Scope, told: Sequence[Told]) -> c.Command[Any
 
 @_command.register
 def _(first: kinds.Used, scope: Scope, told: Sequence[Told]) -> c.Command[Any]:
-    return c.AddUsage(scope, _used(first))
+    # It may be the first that happened to its session.
+    return c.Append(scope, [], LATEST_LEAF, usage=_used(first))
 
 
 @_command.register

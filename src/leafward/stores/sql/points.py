@@ -64,8 +64,8 @@ class StatesOf:
 
 def in_force(session: SessionRow, place: int | None, names: Iterable[str]) -> Operation[dict[str, str]]:
     """Return the states of these names in force at a place, going up from lane to lane until all are found."""
+    asked = wanted = list(dict.fromkeys(names))
     found: dict[str, str | None] = {}
-    wanted = list(dict.fromkeys(names))
     while wanted:
         low, high = (ROOT, ROOT) if place is None else (lanes.before_first(lanes.lane_of(place)), place)
         for name in wanted:
@@ -76,7 +76,7 @@ def in_force(session: SessionRow, place: int | None, names: Iterable[str]) -> Op
             break
         wanted = [name for name in wanted if name not in found]
         place = (yield from walk(session, lanes.origin(lanes.lane_of(place)))) if wanted else None
-    return {name: text for name, text in found.items() if text is not None}
+    return {name: text for name in asked if (text := found.get(name)) is not None}
 
 
 def attach(

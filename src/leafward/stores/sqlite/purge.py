@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from leafward.core import lanes
 from leafward.stores.sql.operations import Operation
-from leafward.stores.sql.statements import DROP_ENTRY, DROP_MESSAGE, DROP_SHELF, DROP_TREE, LIST_LANES
+from leafward.stores.sql.statements import DROP_ENTRY, DROP_MESSAGE, DROP_SHELF, DROP_STATE, DROP_TREE, LIST_LANES
 from leafward.stores.sqlite import index
 
 SLICE = 24
@@ -17,12 +17,13 @@ LARGEST = 16_000
 WORDS = 20_000
 """Words of entries in one slice."""
 
-ENTRIES = 400
+ENTRIES = STATES = 400
 LARGEST_TEXTS = 1_000_000
-"""Characters of entries in one slice, unless a single one has more."""
+"""Characters of entries or states in one slice, unless a single one has more."""
 
 FIRST_DISCARDED = "SELECT tree_no, owner_no FROM {p}tree WHERE discarded = 1 LIMIT 1"
 LIST_MESSAGES = "SELECT place, tokens FROM {p}message WHERE tree_no = ? LIMIT ?"
+LIST_STATES = "SELECT name, place, coalesce(length(text), 0) FROM {p}point WHERE tree_no = ? LIMIT ?"
 DROP_RANGES = "DELETE FROM {p}unindexed WHERE low BETWEEN ? AND ?"
 FIRST_DISCARDED_SHELF = "SELECT shelf_no FROM {p}shelf WHERE session_no < 0 LIMIT 1"
 HAS_WORDS = "SELECT 1 FROM {p}entry_word WHERE shelf_no = ? LIMIT 1"
@@ -82,11 +83,21 @@ def _apply_to_tree(tree_no: int, messages: list[tuple[int, str]]) -> Operation[N
             yield from index.forget(place, tokens)
             yield DROP_MESSAGE, (place,)
     # Asked again: what was read may be gone because another process is at the same tree, and not the last of it.
-    if not (yield LIST_MESSAGES, (tree_no, 1)):
+    if not (yield LIST_MESSAGES, (tree_no, 1)) and not (yield from _drop_some_states(tree_no)):
         for lane, _ in (yield LIST_LANES, (tree_no,)):
             yield DROP_RANGES, (lanes.before_first(lane), lanes.last_of(lane))
         for statement in DROP_TREE:
             yield statement, (tree_no,)
+
+
+def _drop_some_states(tree_no: int) -> Operation[bool]:
+    """Remove some of the states of a tree; tell whether there are more: an agent attaches one at every step."""
+    states = yield LIST_STATES, (tree_no, STATES + 1)
+    sizes = [(number, size) for number, (_, _, size) in enumerate(states[:STATES])]
+    dropped = index.that_fit(sizes, LARGEST_TEXTS)
+    for number in dropped:
+        yield DROP_STATE, (tree_no, *states[number][:2])
+    return len(dropped) < len(states)
 
 
 def _apply_to_shelf(shelf_no: int, entries: list[int]) -> Operation[None]:
