@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from leafward.core import lanes
@@ -47,15 +47,16 @@ class Asked(NamedTuple):
         self,
         version: int,
         leaf_id: str | None,
-        texts: Sequence[str | None],
+        texts: Mapping[str, str | None],
         places: Sequence[int | None],
         ends: Sequence[int],
     ) -> Head:
         """Return the head from what was found; `ends` are the last places of the path in its lanes."""
-        found = {name: text for name, text in zip(self.names, texts, strict=False) if text is not None}
+        found = {name: texts[name] for name in self.names}
+        states = {name: text for name, text in found.items() if text is not None}
         known = {one: place for one, place in zip(self.ids, places, strict=False) if place is not None}
         return Head(
-            version, leaf_id, read_states(found), {one: _is_on_path(place, ends) for one, place in known.items()}
+            version, leaf_id, read_states(states), {one: _is_on_path(place, ends) for one, place in known.items()}
         )
 
 

@@ -36,6 +36,8 @@ ANSWER_S = 120
 LONGEST_LOCK_S = 60
 LONGEST_WAIT_S = 2
 """How long a statement waits for a row that somebody holds, with all that were sent along; then it is tried again."""
+MOST_PREPARED = 8
+"""How many statements a connection keeps prepared."""
 ROOM = 65536
 """Bytes of a packet that are left for what is sent with a large text."""
 RAISE_PACKET = "raise its max_allowed_packet, or open the store with a smaller max_message_bytes"
@@ -64,6 +66,8 @@ _FULL = frozenset({1021, 1041, 1114})
 _READ_ONLY = frozenset({1290, 1792, 1836})
 _REFUSED = frozenset({1045, 1698})
 _DENIED = frozenset({1142, 1143, 1227, 1370})
+_UNPREPARED = frozenset({1243, 1295, 1461})
+"""The server, or what stands before it, has lost a prepared statement, or takes none of this kind, or no more."""
 
 
 class MysqlServer(Server):
@@ -185,8 +189,30 @@ class MysqlServer(Server):
 
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
         asked = Asked.of(question)
-        text, parameters = mysql_points.head_of(asked)
-        return mysql_points.found_head(asked, await self._ask(connection, self._named(text), parameters))
+        for lanes in (mysql_points.FEW_LANES, mysql_points.LANES):
+            text, parameters = mysql_points.head_of(asked, lanes)
+            rows = await self._ask_prepared(connection, self._named(text), parameters)
+            found = mysql_points.found_head(asked, lanes, rows)
+            if found is not None or not rows:
+                return found
+        return None
+
+    async def _ask_prepared(self, connection: Any, text: str, values: Sequence[Any]) -> list[Any]:
+        """Run a statement that takes longer to parse than to run; each connection keeps the last ones prepared."""
+        kept = _prepared_on(connection)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                prepared = kept.pop(text, None) or await connection.prepare(text.replace("%s", "?"))
+                kept[text] = prepared
+                if len(kept) > MOST_PREPARED:
+                    await kept.pop(next(iter(kept))).close()
+                done = await prepared.execute(values)
+        except self.errors as error:
+            if _number(error) not in _UNPREPARED:
+                raise
+            kept.pop(text, None)
+            return (await self._ask(connection, text, values))[0].rows
+        return list(done.rows or ())
 
     async def _transact(self, connection: Any, packet: Packet) -> list[Answer]:
         """Run the statements of a packet as one transaction."""
@@ -318,6 +344,15 @@ def _errors() -> tuple[type[Exception], ...]:
 def _number(error: Exception) -> int | None:
     number = error.args[0] if error.args else None
     return number if isinstance(number, int) else None
+
+
+def _prepared_on(connection: Any) -> dict[str, Any]:
+    # With the connection they end, and refer to it: kept anywhere else they would keep it alive.
+    try:
+        return connection.leafward_prepared
+    except AttributeError:
+        connection.leafward_prepared = kept = dict[str, Any]()
+        return kept
 
 
 def _takes_no_writes(where: str) -> ConfigurationError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.leases import Fence
@@ -15,25 +16,54 @@ from leafward.stores.sql.operations import scope_ids
 
 LANES = 8
 """How many lanes of a path one statement looks at; where there are more, the operation has to."""
+FEW_LANES = 4
+"""How many a statement for the head looks at first: each lane more costs time, and few sessions have more."""
 
-_ORIGINS = tuple(f"l{number}.origin" for number in range(1, LANES + 1))
-# The server reads a session's row, its leaf and its lanes first, each by its key, and then takes what they hold for
-# constants: what is attached along the path is one range of the index for each lane.
 AT_LEAF = "LEFT JOIN {p}message m ON m.place = s.leaf"
-UP = "LEFT JOIN {p}lane l1 ON l1.lane_no = m.place >> 32 " + " ".join(
-    f"LEFT JOIN {{p}}lane l{number} ON l{number}.lane_no = l{number - 1}.origin >> 32" for number in range(2, LANES + 1)
-)
-ALL_LANES = f"{_ORIGINS[-1]} IS NULL"
-_ON_PATH = " OR ".join(f"p.place BETWEEN {end} >> 32 << 32 AND {end}" for end in ("m.place", *_ORIGINS[:-1]))
-_IN_FORCE = f"""(
-    SELECT p.{{column}} FROM {{p}}point p WHERE p.tree_no = s.tree_no AND p.name = %s AND ({_ON_PATH} OR p.place = 0)
-    ORDER BY p.place DESC LIMIT 1)"""
-"""Of the state of a name in force at the message `m` of the session `s`, if `ALL_LANES` of its path are joined."""
-TEXT_IN_FORCE, DIGEST_IN_FORCE = (_IN_FORCE.replace("{column}", column) for column in ("text", "digest"))
+
+
+class Lanes(NamedTuple):
+    """Some lanes of a path as pieces of a statement about the session `s` and the message `m` that the path ends at.
+
+    The server reads their rows first, each by its key, and then takes what they hold for constants: what is attached
+    along the path is one range of the index for each lane.
+    """
+
+    origins: tuple[str, ...]
+    joined: str
+    are_all: str
+    """The condition that the path has no other lanes."""
+    in_force: str
+    """A column of the state of a name in force at the message, as far as these lanes tell; place 0 is the root."""
+
+    @classmethod
+    def first(cls, count: int) -> Lanes:
+        origins = tuple(f"l{number}.origin" for number in range(1, count + 1))
+        joins = (
+            f"LEFT JOIN {{p}}lane l{number} ON l{number}.lane_no = {below} >> 32"
+            for number, below in enumerate(("m.place", *origins[:-1]), 1)
+        )
+        on_path = (f"p.place BETWEEN {end} >> 32 << 32 AND {end}" for end in ("m.place", *origins[:-1]))
+        return cls(
+            origins,
+            " ".join(joins),
+            f"{origins[-1]} IS NULL",
+            f"""(
+                SELECT p.{{column}} FROM {{p}}point p
+                WHERE p.tree_no = s.tree_no AND p.name = %s AND ({" OR ".join(on_path)} OR p.place = 0)
+                ORDER BY p.place DESC LIMIT 1)""",
+        )
+
+    def column_in_force(self, column: str) -> str:
+        return self.in_force.replace("{column}", column)
+
+
+PATH = Lanes.first(LANES)
+_DIGEST = PATH.column_in_force("digest")
 
 _HEAD = f"""
-    SELECT s.version, m.id, m.place, {", ".join(_ORIGINS)}{{found}}
-    FROM {{p}}session s {{leaf}} {UP} {{known}} WHERE {SCOPE}"""
+    SELECT s.version, m.id, m.place, {{origins}}{{found}}
+    FROM {{p}}session s {{leaf}} {{joined}} {{known}} WHERE {SCOPE}"""
 _NAMED_LEAF = "JOIN {p}message m ON m.tree_no = s.tree_no AND m.id = %s"
 _KNOWN = "LEFT JOIN {{p}}message k{0} ON k{0}.tree_no = s.tree_no AND k{0}.id = %s"
 
@@ -42,7 +72,7 @@ _KNOWN = "LEFT JOIN {{p}}message k{0} ON k{0}.tree_no = s.tree_no AND k{0}.id = 
 _LOOK = f"""
     SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0), m.id{{compared}}
     INTO @fits, @tree, @version, @place, @leaf_id{{changed}}
-    FROM {{p}}session s {AT_LEAF} {UP} WHERE s.session_no = @held AND {ALL_LANES}{{conditions}};"""
+    FROM {{p}}session s {AT_LEAF} {PATH.joined} WHERE s.session_no = @held AND {PATH.are_all}{{conditions}};"""
 _SEEN = "SELECT @fits, @version, @leaf_id;"
 _ATTACH = """
     INSERT INTO {p}point (tree_no, name, place, seq, text, digest)
@@ -60,7 +90,7 @@ _MOVE = """
 def compared(states: Sequence[Digested]) -> tuple[str, str, list[str | None]]:
     """Return expressions for whether each state changes, the variables for them, and their parameters."""
     return (
-        f", NOT (%s <=> {DIGEST_IN_FORCE})" * len(states),
+        f", NOT (%s <=> {_DIGEST})" * len(states),
         "".join(f", {changes(number)}" for number in range(len(states))),
         [value for one in states for value in (one.digest, one.name)],
     )
@@ -71,32 +101,40 @@ def changes(number: int) -> str:
     return f"@changes{number}"
 
 
-def head_of(asked: Asked) -> Packet:
-    """Ask where a session stands."""
+def head_of(asked: Asked, lanes: int) -> Packet:
+    """Ask where a session stands, by some lanes of its path."""
     leaf, names, ids = asked.parameters
-    return Packet(_head_text(asked.shape), (*names, *leaf, *ids, *scope_ids(asked.question.scope)))
+    return Packet(_head_text(asked.shape, lanes), (*names, *leaf, *ids, *scope_ids(asked.question.scope)))
 
 
 @lru_cache(maxsize=64)
-def _head_text(shape: Shape) -> str:
-    found = [TEXT_IN_FORCE] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
-    text = _HEAD.replace("{leaf}", _NAMED_LEAF if shape.has_leaf else AT_LEAF)
-    text = text.replace("{known}", " ".join(_KNOWN.format(number) for number in range(shape.ids)))
-    return text.replace("{found}", "".join(f", {one}" for one in found))
+def _head_text(shape: Shape, lanes: int) -> str:
+    path = Lanes.first(lanes)
+    found = [path.column_in_force("text")] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
+    pieces = {
+        "origins": ", ".join(path.origins),
+        "found": "".join(f", {one}" for one in found),
+        "leaf": _NAMED_LEAF if shape.has_leaf else AT_LEAF,
+        "joined": path.joined,
+        "known": " ".join(_KNOWN.format(number) for number in range(shape.ids)),
+    }
+    text = _HEAD
+    for name, piece in pieces.items():
+        text = text.replace(f"{{{name}}}", piece)
+    return text
 
 
-def found_head(asked: Asked, answers: Sequence[Answer]) -> Head | None:
-    """Return where a session stands, by what was answered; `None` when not all was looked at."""
-    rows = answers[0].rows
+def found_head(asked: Asked, lanes: int, rows: Sequence[Any]) -> Head | None:
+    """Return where a session stands, by the rows that were found; `None` when not all lanes were looked at."""
     if not rows:
         return NO_HEAD if asked.question.leaf_id is None else None
     version, leaf_id, *found = rows[0]
-    ends, texts = found[: LANES + 1], found[LANES + 1 : LANES + 1 + asked.shape.names]
-    if ends[-1] is not None and (None in texts or asked.ids):
+    ends, found = found[: lanes + 1], found[lanes + 1 :]
+    names = asked.shape.names
+    if ends[-1] is not None and (None in found[:names] or asked.ids):
         return None
-    return asked.head(
-        version, leaf_id, texts, found[LANES + 1 + asked.shape.names :], [end for end in ends if end is not None]
-    )
+    texts = dict(zip(asked.names, found, strict=False))
+    return asked.head(version, leaf_id, texts, found[names:], [end for end in ends if end is not None])
 
 
 def at_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | None, at: int, name: str) -> Packet:

@@ -36,16 +36,21 @@ _IN_FORCE = f"""(
     SELECT up.found FROM up WHERE up.place IS NOT NULL)"""
 _ENDS = """ARRAY(
     WITH RECURSIVE up (leaf) AS (
-        SELECT s.leaf
+        SELECT m.place
         UNION ALL
         SELECT l.origin FROM up JOIN {p}lane l ON l.lane_no = up.leaf >> 32 WHERE l.origin IS NOT NULL
     )
     SELECT up.leaf FROM up WHERE up.leaf IS NOT NULL)"""
 
+# A row for each name, so that one plan finds all states. What is the same in all of them is found once.
 _HEAD = f"""
-    WITH s AS (SELECT s.version, s.tree_no, {{leaf}} AS leaf FROM {{p}}session s {{named}} WHERE {_SCOPE})
-    SELECT s.version, (SELECT m.id FROM {{p}}message m WHERE m.place = s.leaf), {{ends}} {{found}} FROM s"""
-_PLACE = "(SELECT m.place FROM {{p}}message m WHERE m.tree_no = s.tree_no AND m.id = {})"
+    WITH head AS {{once}} (
+        SELECT s.version, s.tree_no, m.place, m.id{{known}} FROM {{p}}session s {{leaf}} WHERE {_SCOPE}
+    )
+    SELECT head.version, head.id{{of_known}}{{found}} FROM head{{names}}"""
+_AT_LEAF = "LEFT JOIN {p}message m ON m.place = s.leaf"
+_AT_MESSAGE = "JOIN {{p}}message m ON m.tree_no = s.tree_no AND m.id = {}"
+_PLACE = "(SELECT k.place FROM {{p}}message k WHERE k.tree_no = s.tree_no AND k.id = {})"
 
 # As it was seen first, like an append: when another writer came between, nothing is written.
 _ATTACH = f"""
@@ -102,9 +107,10 @@ class PostgresPoints:
         rows = self._dialect.decode(await connection.fetch(self._head_text(asked.shape), *map(self._encode, ids)))
         if not rows:
             return NO_HEAD if question.leaf_id is None else None
-        version, leaf_id, ends, *found = rows[0]
-        names = asked.shape.names
-        return asked.head(version, leaf_id, found[:names], found[names:], ends or ())
+        has_names = bool(asked.names)
+        texts = {name: text for *_, name, text in rows} if has_names else {}
+        version, leaf_id, *known = rows[0][:-2] if has_names else rows[0]
+        return asked.head(version, leaf_id, texts, known[1:], known[0] if known else ())
 
     async def attach(
         self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
@@ -133,15 +139,24 @@ class PostgresPoints:
 
     def _make_head(self, shape: Shape) -> str:
         numbers = count(4)
-        leaf, named = "s.leaf", ""
-        if shape.has_leaf:
-            leaf = "m.place"
-            named = f"JOIN {{p}}message m ON m.tree_no = s.tree_no AND m.id = ${next(numbers)}"
-        found = [in_force("text", "s.tree_no", "coalesce(s.leaf, 0)", f"${next(numbers)}") for _ in range(shape.names)]
-        found += [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
-        text = _HEAD.replace("{leaf}", leaf).replace("{named}", named)
-        text = text.replace("{ends}", _ENDS if shape.ids else "NULL")
-        return self._dialect.named(text.replace("{found}", "".join(f", {one}" for one in found)))
+        leaf = _AT_MESSAGE.format(f"${next(numbers)}") if shape.has_leaf else _AT_LEAF
+        names = ", ".join(f"(${next(numbers)}::text)" for _ in range(shape.names))
+        places = [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
+        known = [f"known{number}" for number in range(len(places) + bool(places))]
+        pieces = {
+            "once": "MATERIALIZED" if places else "",
+            "known": "".join(f", {place} AS {name}" for place, name in zip([_ENDS, *places], known, strict=False)),
+            "leaf": leaf,
+            "of_known": "".join(f", head.{name}" for name in known),
+            "found": f", n.name, {in_force('text', 'head.tree_no', 'coalesce(head.place, 0)', 'n.name')}"
+            if names
+            else "",
+            "names": f" CROSS JOIN (VALUES {names}) AS n (name)" if names else "",
+        }
+        text = _HEAD
+        for name, piece in pieces.items():
+            text = text.replace(f"{{{name}}}", piece)
+        return self._dialect.named(text)
 
     def _make_attach(self, shape: _Shape) -> str:
         numbers = count(6)
