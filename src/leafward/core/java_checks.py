@@ -174,8 +174,6 @@ def _readable(given: list[tuple[Any, str]], *, of_1x: bool, roles: bool) -> list
     by_id: dict[str, _Shown] = {}
     for found, where in given:
         item: dict[str, Any] = found
-        if isinstance(found, dict) and not {"role", "content"} & item.keys():
-            raise ValueError(f"{where} has neither a role nor a content: {_ADVICE}")
         before = len(reader.messages)
         try:
             reader.read(item, where)
