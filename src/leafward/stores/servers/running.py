@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar, cast
 from leafward.core.errors import CorruptStore, LeafwardError, LeaseLost, OutcomeUnknown
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.json import DecodeError
-from leafward.core.parent import LATEST_LEAF
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.core.times import now_micros
