@@ -19,6 +19,7 @@ from leafward.core.archive import (
 )
 from leafward.core.info import SessionInfo
 from leafward.core.json import decode_body, encode
+from leafward.core.message import body_to_read
 from leafward.core.notices import Reclaimed
 from leafward.core.times import from_micros, to_micros
 from leafward.stores.drafts import Draft
@@ -48,7 +49,12 @@ def _state(one: ArchivedState) -> kinds.StateAttached:
 
 def _usage(one: ArchivedUsage) -> kinds.Used:
     return kinds.Used(
-        input=one.input_tokens, output=one.output_tokens, cost=one.cost, model=one.model, id=one.usage_id, created=one.at
+        input=one.input_tokens,
+        output=one.output_tokens,
+        cost=one.cost,
+        model=one.model,
+        id=one.usage_id,
+        created=one.at,
     )
 
 
@@ -75,7 +81,7 @@ def _messages(messages: Sequence[ArchivedMessage]) -> Iterable[Line]:
         last_line[message.id] = last_id(message)
         above = None if parent_id is None else last_line[parent_id]
         told = kinds.Told(tokens=tokens, parent=parent_id)
-        yield from message_lines(message, encode(message.body), told, above)
+        yield from message_lines(message, encode(body_to_read(message)), told, above)
 
 
 def _summaries(archive: Archive) -> Iterable[Line]:
