@@ -100,12 +100,12 @@ class StateRows:
 
     # Looking.
 
-    def _find(self, places: Sequence[str], name: str, end: str) -> Operation[_Held | None]:
+    def _find(self, places: Sequence[str], name: str, end: str, *, texts: bool = True) -> Operation[_Held | None]:
         """Return what a name holds in the first of these slots that holds anything of the name."""
         keys = self._keys(name)
         wanted = [*keys, *(key + HASH for key in keys)]
         found: dict[tuple[str, str], list[Row]] = {}
-        statement = sql.select_rows(self._columns, len(places), len(wanted), end)
+        statement = sql.select_rows(self._columns, len(places), len(wanted), end, texts=texts)
         for place, key, *kept in (yield statement, (*places, *wanted)):
             found.setdefault((place, key), []).append(Row(*kept))
         for place in places:
@@ -363,11 +363,13 @@ class StateRows:
     def _hold(self, slot: Slot, name: str) -> Operation[_Held | None]:
         """Find what is to be replaced, and let nobody else replace it before this is over."""
         homes = self._homes(slot)
-        held = yield from self._find(homes, name, sql.HELD)
+        # Where only we write, the version says all that has to be known of a text.
+        texts = self._seen is not None
+        held = yield from self._find(homes, name, sql.HELD, texts=texts)
         if held is None:
             # There is no row to be held.
             yield sql.LOCK_NAME, (f"{homes[0]} {name}",)
-            held = yield from self._find(homes, name, sql.HELD)
+            held = yield from self._find(homes, name, sql.HELD, texts=texts)
         return held
 
     def _make_room(self, slot: Slot, name: str) -> Operation[tuple[str, str]]:
