@@ -6,10 +6,11 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from leafward.core.agent_records import read_as, refuse
+from leafward.core.agent_records import refuse
 from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
 from leafward.core.parts import Part
+from leafward.core.untrusted import is_of
 
 CallState = Literal["pending", "asking", "allowed", "submitted", "finished"]
 ResultState = Literal["success", "error", "interrupted", "denied", "running"]
@@ -115,8 +116,9 @@ def check_block(block: Part, role: str, where: str) -> None:
 
 def fits(part: Part, role: str, *, of_1x: bool = False) -> bool:
     """Tell whether AgentScope's reader takes a part in a message of this role; with `of_1x`, also that of 1.x."""
+    if not is_of(part, Block):
+        return False
     try:
-        read_as(cast(type[Block], Block), part, "")
         check_block(part, role, "")
     except StateDecodeError:
         return False

@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
-from leafward.core.agent_message_writer import write_message, write_messages
+from leafward.core.agent_message_writer import write_message
 from leafward.core.agent_messages import read_messages
 from leafward.core.agent_records import Record, read_object, read_record
-from leafward.core.agent_state import AgentState
+from leafward.core.agent_state import AgentState, text_of
+from leafward.core.agent_texts import StateText, write_texts
 from leafward.core.errors import StateDecodeError
 from leafward.core.java_checks import AGENT_STATE, MESSAGE_LISTS, check_agent_state, check_messages
 from leafward.core.java_limits import DEEPEST, SHORTEST, check_limits
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 Written = str | list[str]
 """A state as JSON: the text of a value, or the texts of a list's items."""
+LONG = 100_000
+"""The length of an agent's state that takes a few milliseconds to read; a thousand messages are longer."""
 
 
 @runtime_checkable
@@ -45,6 +48,11 @@ def write_state(state: object, name: str = "", *, of_1x: bool = False) -> Writte
     return write_value(state, name, of_1x=of_1x)
 
 
+def write_for_store(state: object, name: str = "", *, of_1x: bool = False) -> Written | StateText:
+    """Return the same, but an agent's state in parts that a store joins in the form in which it keeps them."""
+    return text_of(state) if isinstance(state, AgentState) else write_state(state, name, of_1x=of_1x)
+
+
 def write_value(value: object, name: str = "", *, of_1x: bool = False) -> str:
     """Return a dict, dataclass, msgspec Struct, pydantic model, `Message` or `AgentState` as compact JSON.
 
@@ -55,7 +63,7 @@ def write_value(value: object, name: str = "", *, of_1x: bool = False) -> str:
         ValueError: it is something else, or holds what JSON or Java's reader cannot.
     """
     if isinstance(value, AgentState):
-        return with_escapes(value.to_json())
+        return text_of(value).spelled()
     text = _write_value(value, of_1x)
     return check_agent_state(text) if name == AGENT_STATE and not of_1x else text
 
@@ -102,7 +110,8 @@ def write_items(values: Iterable[object], name: str = "", *, of_1x: bool = False
     if name in MESSAGE_LISTS:
         items = [_message(item) for item in items]
     if items and all(isinstance(item, Message) for item in items):
-        return [spelled(encode(item)) for item in write_messages(cast(list[Message], items), of_1x=of_1x)]
+        written = write_texts(cast(list[Message], items), of_1x=of_1x)
+        return [text for one in written for text in one.each()]
     texts = _each_exactly(items) or [write_value(item, of_1x=of_1x) for item in items]
     return check_messages(texts, of_1x=of_1x) if name in MESSAGE_LISTS else texts
 
@@ -217,6 +226,11 @@ def _object(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("a state is written as a JSON object: leave out array_like=True")
     return cast(object, value)
+
+
+def takes_long(text: str | bytes, type: type[object]) -> bool:
+    """Tell whether reading a text as one of `type` takes so long that others should not wait for it."""
+    return type is AgentState and len(text) > LONG
 
 
 def read_value(text: str | bytes, type: type[T]) -> T:

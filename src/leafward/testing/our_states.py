@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from leafward import (
+    AgentState,
     ConfigurationError,
     LeaseLost,
     Message,
@@ -198,6 +200,30 @@ class OurStateContract(VersionedStateContract):
         assert await ours.get_list("s", "list") == [{"n": 11}] * 3
         assert await ours.get_list("s", "either") == [{}] * 3
         assert await ours.get("s", "gone") == {}
+
+    async def test_a_long_state_of_an_agent_is_saved_again_with_what_changed(self, ours: StateStore) -> None:
+        words = "\x1b[1m waited 三天 for \U0001f98a " * 8
+        state = AgentState(session_id="s", context=[user(f"{n} {words}", id=f"m{n}") for n in range(1_050)])
+        assert await ours.save_if_version("s", "agent_state", state, 0) == 1
+
+        found, version = await ours.get_versioned("s", "agent_state", AgentState)
+        assert (found, version) == (state, 1)
+        assert found is not None
+        found.context[1_000].parts[0]["text"] = "changed"
+        found.context += [assistant("and answered", id="a"), user("so be it", id="b")]
+        del found.context[0]
+        assert await ours.save_if_version("s", "agent_state", found, version) == 2
+
+        assert await ours.get("s", "agent_state", AgentState) == found
+        assert await ours.get("s", "agent_state") == json.loads(found.to_json())
+        assert [message.text for message in found.context[-3:]] == [state.context[-1].text, "and answered", "so be it"]
+
+    async def test_a_short_value_that_is_saved_after_a_long_one_stays(self, ours: StateStore) -> None:
+        state = AgentState(session_id="s", context=[user("waited " * 50, id=f"m{n}") for n in range(1_050)])
+
+        await asyncio.gather(ours.save("s", "a", state), ours.save("s", "a", {"n": 1}))
+
+        assert await ours.get("s", "a") == {"n": 1}
 
     async def test_messages_hold_only_blocks_that_every_reader_of_the_layout_knows(self, ours: StateStore) -> None:
         image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}

@@ -15,7 +15,7 @@ from leafward.stores.files.state_places import StatePlaces
 from leafward.stores.files.state_tree import StateTree, digest_of, version_text
 from leafward.stores.files.unfinished import mark_text
 from leafward.stores.leases import Slot
-from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_items, holds_list, holds_value
+from leafward.stores.states.table import OF_SANDBOXES, Layout, LaysOut, Stored, common_items, holds_list, holds_value
 
 
 class StateFiles:
@@ -184,12 +184,12 @@ class StateFiles:
 
     # Changing.
 
-    def put(self, slot: Slot, name: str, text: str, expected: int | None) -> int:
+    def put(self, slot: Slot, name: str, value: str | LaysOut, expected: int | None) -> int:
         # Nothing is moved for what is not saved.
         version, stored = self._version(slot, name, expected)
         home = self._home(slot)
         files = files_of(home, name)
-        data = pretty(text).encode()
+        data = (pretty(value) if isinstance(value, str) else value.laid_out()).encode()
         # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
         written = {files.value: data, files.version: version_text(version + 1, digest_of(data))}
         others = [parts for parts in (files.mark, files.items) if self._tree.has(parts)]

@@ -6,10 +6,12 @@ version. None of them changes our note: the version that we saved, and the check
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from leafward.stores.leases import Slot
+from leafward.stores.states.table import LONG
 
 MOST = 10_000
 """How many values are remembered."""
@@ -41,6 +43,29 @@ def checksum_of(text: str | bytes) -> str:
     return sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
+class Summed:
+    """A text with its checksum, which is computed once."""
+
+    __slots__ = ("_checksum", "text")
+
+    def __init__(self, text: str | bytes) -> None:
+        self.text = text
+        self._checksum: str | None = None
+
+    @property
+    def checksum(self) -> str:
+        if self._checksum is None:
+            self._checksum = checksum_of(self.text)
+        return self._checksum
+
+    async def summed(self) -> Self:
+        """Return it with its checksum; of a long text, it is computed where no one waits for it."""
+        if self._checksum is None:
+            is_long = len(self.text) > LONG
+            self._checksum = await asyncio.to_thread(checksum_of, self.text) if is_long else checksum_of(self.text)
+        return self
+
+
 def stored_version(row: Row) -> int:
     """Return the version beside a value: at least 1, because 0 means that there is no value.
 
@@ -49,9 +74,9 @@ def stored_version(row: Row) -> int:
     return max(row.version, 1)
 
 
-def note_of(version: int, text: str | bytes) -> str:
+def note_of(version: int, value: Summed | str) -> str:
     """Return what is noted beside a value when it is saved."""
-    return f"{version} {checksum_of(text)}"
+    return f"{version} {checksum_of(value) if isinstance(value, str) else value.checksum}"
 
 
 class SeenValues:
@@ -69,9 +94,9 @@ class SeenValues:
         """Return what is remembered of a value."""
         return self._seen.get(name)
 
-    def version(self, name: Name, row: Row) -> int:
-        """Return the version of a value that was read, and remember it."""
-        checksum = checksum_of(row.text)
+    def version(self, name: Name, row: Row, checksum: str | None = None) -> int:
+        """Return the version of a value that was read, and remember it; its checksum may be known already."""
+        checksum = checksum or checksum_of(row.text)
         noted_version, _, noted_checksum = (row.note or "").partition(" ")
         is_noted = noted_version == str(row.version)
         is_ours = is_noted and noted_checksum == checksum

@@ -14,9 +14,10 @@ from leafward.core.ids import check_id, refusal
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Lease, Leases, Slot
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
-from leafward.stores.states.table import Layout, StateTable, check_name
+from leafward.stores.states.table import KeepsLaidOut, Layout, StateTable, check_name
 
 if TYPE_CHECKING:
+    from leafward.core.agent_texts import StateText
     from leafward.stores.contracts import Store
 
 _LAST_VERSION = 2**63 - 1
@@ -58,14 +59,23 @@ class StateStore(VersionedStateStore, ABC):
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         slot = self._writable(_slot(key, name))
-        await self._save(slot, name, _values().write_state(value, name, of_1x=is_of_1x(self)))
+        await self._save(slot, name, _values().write_for_store(value, name, of_1x=is_of_1x(self)))
 
-    async def _save(self, slot: Slot, name: str, written: str | list[str]) -> None:
+    async def _save(self, slot: Slot, name: str, written: str | list[str] | StateText) -> None:
         table = await self._table()
-        if isinstance(written, str):
-            await table.put(slot, name, written, None, self._fence)
-        else:
+        if isinstance(written, list):
             await table.put_list(slot, name, written, self._fence)
+        else:
+            await self._put(table, slot, name, written, None)
+
+    async def _put(
+        self, table: StateTable, slot: Slot, name: str, written: str | StateText, expected: int | None
+    ) -> int:
+        if isinstance(written, str):
+            return await table.put(slot, name, written, expected, self._fence)
+        if isinstance(table, KeepsLaidOut):
+            return await table.put_laid_out(slot, name, written, expected, self._fence)
+        return await table.put(slot, name, written.spelled(), expected, self._fence)
 
     @overload
     async def get(self, key: AnyKey, name: str) -> dict[str, Any] | None: ...
@@ -86,8 +96,14 @@ class StateStore(VersionedStateStore, ABC):
         stored = await (await self._table()).get(slot, name, versioned=versioned)
         if stored is None:
             return Versioned(None, 0)
+        values = _values()
         try:
-            return Versioned(_values().read_value(stored.text, type), stored.version)
+            if values.takes_long(stored.text, type):
+                # Others would wait for it.
+                value = await asyncio.to_thread(values.read_value, stored.text, type)
+            else:
+                value = values.read_value(stored.text, type)
+            return Versioned(value, stored.version)
         except ValueError as error:
             raise StateDecodeError(*slot, name, str(error)) from error
 
@@ -97,11 +113,11 @@ class StateStore(VersionedStateStore, ABC):
             raise ValueError(f"expected is the version that get_versioned() gave, or -1, not {expected!r}")
         if isinstance(value, (list, tuple)):
             raise ValueError("a list has no version: save it with save_list()")
-        text = _values().write_value(value, name, of_1x=is_of_1x(self))
+        written = _values().write_for_store(value, name, of_1x=is_of_1x(self))
         if expected > _LAST_VERSION:
             raise StaleState(*slot, name, expected)
         wanted = None if expected == UNCONDITIONAL else expected
-        return await (await self._table()).put(slot, name, text, wanted, self._fence)
+        return await self._put(await self._table(), slot, name, written, wanted)
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
         slot = self._writable(_slot(key, name))
