@@ -13,7 +13,7 @@ from leafward import LATEST_LEAF, open_store, user
 from leafward.core.attached_state import AttachedState
 from leafward.core.errors import LeafwardError
 from leafward.core.ids import Scope
-from leafward.stores import Appended, Draft, Usage
+from leafward.stores import Appended, Draft, Head, Usage
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.operations import Operation, find_session
 from leafward.stores.sql.store import SqlStore
@@ -195,6 +195,22 @@ class TestAPathThroughManyLanes(ByTwoProcesses):
         assert [list(one.states) for one in (stepped, again, removed)] == [[todo], [], [AttachedState("plan", None)]]
         assert await store.messages.states(S, "newer", ["plan", "todo"]) == {"todo": {"n": 2}}
         assert await store.messages.states(S, "new", ["plan", "todo"]) == {"plan": {"n": 1}, "todo": {"n": 2}}
+
+
+class TestAHeadOfMuch(ByTwoProcesses):
+    @pytest.mark.parametrize("count", [5, 9, 16, 17, 90])
+    async def test_has_all_that_is_asked_for(self, store: ServerStore, count: int) -> None:
+        names, ids = [f"name {n}" for n in range(count)], [f"{n}" for n in range(count)]
+        for n, (name, id) in enumerate(zip(names, ids, strict=True)):
+            state = [AttachedState(name, f'{{"n":{n}}}')] if n % 3 else []
+            await store.messages.append(S, [draft(id)], ids[n - 2] if n == count - 1 else LATEST_LEAF, state=state)
+
+        head = await store.messages.head(S, [*names, "never"], ids=[*ids, "no such message", ids[0]])
+
+        # The last message was put beside the one before it.
+        beside = ids[-2]
+        states = {name: {"n": n} for n, name in enumerate(names) if n % 3 and ids[n] != beside}
+        assert head == Head(count, ids[-1], states, {id: id != beside for id in ids})
 
 
 class TestStepsAtTheSameTime(ByTwoProcesses):
