@@ -58,6 +58,9 @@ class Profile:
     block_sizes: tuple[int, int]
     erased_size: int
     erasures: int
+    state_size: int
+    state_rounds: int
+    state_calls: int
     backends: Backends
 
 
@@ -90,6 +93,9 @@ FULL = Profile(
     block_sizes=(1_000, 10_000),
     erased_size=30_000,
     erasures=3,
+    state_size=1_000,
+    state_rounds=11,
+    state_calls=20,
     backends=Backends(),
 )
 
@@ -122,6 +128,9 @@ QUICK = Profile(
     block_sizes=(1_000, 2_000),
     erased_size=3_000,
     erasures=2,
+    state_size=1_000,
+    state_rounds=5,
+    state_calls=8,
     backends=Backends(
         sizes=(100, 1_000),
         reads=(1_000,),

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import agent_states
 import blocks
 import compacting
 import copying
@@ -52,6 +53,7 @@ OTHERS: dict[str, Callable[[Setting], None]] = {
     "W8": footprint.disk,
     "W9": blocks.run,
     "W10": erasing.run,
+    "W11": agent_states.run,
 }
 PLOT = "plot.svg"
 

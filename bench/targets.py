@@ -225,6 +225,23 @@ TARGETS = (
     ),
     Target("W10", "an erasure holds no append longer than 1 s", "erase longest s", _at_most(1), _plain(" s")),
     Target("W10", "and leaves nothing in the store's files", "erase left", _at_most(0), _plain("")),
+    Target(
+        "W11",
+        "`to_json` with all but 2 messages known at most 3x joining their texts",
+        "state join ratio",
+        _at_most(3),
+        times,
+    ),
+    *(
+        Target(
+            "W11",
+            f"ours: saving it on {kind} at most 2x the driver with a ready text",
+            f"{kind} state known save ratio",
+            _at_most(2),
+            times,
+        )
+        for kind in ("sqlite", "file")
+    ),
     *(target for kind in ("postgresql", "mysql", "redis") for target in _on_server(kind)),
     *(target for kind in ("postgresql", "mysql", "redis", "file", "sqlite", "memory") for target in _of_states(kind)),
     *(target for kind in ("postgresql", "mysql", "redis", "file", "sqlite", "memory") for target in _of_agents(kind)),

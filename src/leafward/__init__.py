@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leafward.core.errors import OutcomeUnknown as OutcomeUnknown
     from leafward.core.errors import SessionExists as SessionExists
     from leafward.core.errors import SessionNotFound as SessionNotFound
+    from leafward.core.errors import StaleSession as StaleSession
     from leafward.core.errors import StaleState as StaleState
     from leafward.core.errors import StateDecodeError as StateDecodeError
     from leafward.core.errors import StorageFull as StorageFull
@@ -71,6 +72,7 @@ _HOMES = {
         "OutcomeUnknown",
         "SessionExists",
         "SessionNotFound",
+        "StaleSession",
         "StaleState",
         "StateDecodeError",
         "StorageFull",
@@ -137,6 +139,7 @@ __all__ = [
     "SessionKey",
     "SessionManager",
     "SessionNotFound",
+    "StaleSession",
     "StaleState",
     "StateDecodeError",
     "StaticContext",

@@ -14,6 +14,7 @@ import leafward
 from leafward import (
     ConfigurationError,
     ContextError,
+    InvalidId,
     Message,
     MessageNotFound,
     Session,
@@ -50,6 +51,21 @@ def test_a_script_writes_and_reads_without_await(url: str) -> None:
         assert [found.id for found in session.search("two")] == ["b"]
         assert [node.id for node in session.get_tree()] == ["q", "a", "b"]
         assert session.get_version() == 2
+
+
+def test_state_follows_the_conversation_without_await(url: str) -> None:
+    with blocking(url) as store:
+        session = store.session("s")
+        session.append_message(user("one", id="1"), state={"plan": {"step": 1}})
+        session.append_messages([user("two", id="2")], state={"plan": {"step": 2}})
+        session.set_state("mood", {"is": "good"})
+
+        assert session.get_states() == {"plan": {"step": 2}, "mood": {"is": "good"}}
+        session.checkout("1")
+        assert session.get_state("plan") == {"step": 1}
+        assert session.get_state("plan", "2") == {"step": 2}
+        with pytest.raises(InvalidId):
+            session.set_state("leafward.turn", {})
 
 
 def test_memory_is_kept_and_tidied_without_await(url: str) -> None:

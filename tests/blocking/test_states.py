@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leafward import LeaseLost, SessionKey, StaleState, blocking
+from leafward import LeaseLost, SessionKey, StaleState, blocking, user
 
 
 def test_states_are_saved_and_got(tmp_path: Path) -> None:
@@ -34,3 +34,16 @@ def test_states_are_fenced_by_a_lease(tmp_path: Path) -> None:
         with pytest.raises(LeaseLost):
             held.save("s", "a", {"n": 2})
         assert store.states.get("s", "a") == {"n": 1}
+
+
+def test_states_lead_back_to_their_store(tmp_path: Path) -> None:
+    with blocking(f"sqlite:///{tmp_path}/chat.db") as store:
+        assert store.states is store.states
+        assert store.states.store is store.states.open() is store
+        lease = store.leases.acquire("s")
+        fenced = store.states.with_lease(lease).store
+        stored = fenced.session("s").append_message(user("held"))
+        lease.release()
+        with store.leases.acquire("s"), pytest.raises(LeaseLost):
+            fenced.session("s").append_message(user("lost"))
+        assert store.session("s").get_history() == [stored]

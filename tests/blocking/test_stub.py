@@ -37,6 +37,7 @@ with blocking("sqlite:///chat.db", durability="process") as store:
     with session.lease(wait=5) as leased:
         assert_type(leased, BlockingSession)
     assert_type(session.get_tip("m1"), Message)
+    assert_type(store.states.store, BlockingStore)
     store.backup("copy.db")
 """
 MISTAKES = """

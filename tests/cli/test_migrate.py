@@ -58,9 +58,11 @@ def test_a_summary_tells_what_became_of_it(tmp_path: Path, source: Path) -> None
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
+        "   Target: sqlite:///chat.db",
         "   4 sessions found: 9 values, 4 lists, 8 messages.",
         "   13 states written, 0 already there, 0 kept as the target has them, 0 failed.",
         f"   Unclear: {source}/c2VzcyAx: taken for session 'sess 1'; AgentScope would give 'c2VzcyAx' the same name",
+        "   Unclear names: look at each; names 'literal' or 'encoded' decides for all of them.",
     ]
     assert files_in(source) == files_in(FIXTURES)
     again = leafward("migrate", "sessions", "sqlite:///chat.db", "--json", cwd=tmp_path)
@@ -86,7 +88,31 @@ def test_the_environment_names_a_target(tmp_path: Path, source: Path) -> None:
 
     assert done.returncode == 0
     assert (tmp_path / "chat.db").exists()
+    assert "Target: sqlite:///chat.db" in done.stdout
     assert files_in(source) == files_in(FIXTURES)
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_sessions_of_2x_are_counted_and_left_alone(tmp_path: Path, options: tuple[str, ...]) -> None:
+    for user in ("__anon__", "alice"):
+        session = tmp_path / "state" / user / "s1"
+        session.mkdir(parents=True)
+        (session / "agent_state.json").write_text('{"session_id": "s1", "context": []}')
+
+    done = leafward("migrate", "state", "sqlite:///chat.db", *options, cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert "0 sessions found" in done.stdout
+    assert "2 sessions of 2.x left alone" in done.stdout
+    found = leafward("migrate", "state", "sqlite:///chat.db", "--json", *options, cwd=tmp_path)
+    assert (json.loads(found.stdout)["of_2x"], json.loads(found.stdout)["target"]) == (2, "sqlite:///chat.db")
+
+
+def test_postgres_is_said_to_have_nothing_to_move(tmp_path: Path) -> None:
+    done = leafward("migrate", "postgresql://app@db.example/chat", "new", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "open them with PostgresAgentStateStore" in done.stderr
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, source: Path) -> None:
@@ -108,7 +134,7 @@ def test_what_failed_is_listed_and_ends_with_2(tmp_path: Path, source: Path, opt
     done = leafward("migrate", "sessions", "new", *options, cwd=tmp_path)
 
     assert done.returncode == 2
-    assert done.stderr == "Error: what is listed as failed could not be read: mend or remove it, then run this again\n"
+    assert done.stderr == "Error: what is listed as failed could not be read: fix or delete it, then run this again\n"
     assert "is refused" in done.stdout
     assert "\x1b" not in done.stdout
     assert (tmp_path / "new" / "__anon__" / "user123").exists()

@@ -28,6 +28,7 @@ from leafward.core.errors import (
     OutcomeUnknown,
     SessionExists,
     SessionNotFound,
+    StaleSession,
     StaleState,
     StateDecodeError,
     StorageFull,
@@ -53,6 +54,7 @@ EXAMPLES: dict[type[BaseException], LeafwardError] = {
         SessionExists("chat-1"),
         LeaseLost("chat-1"),
         LeaseBusy("chat-1"),
+        StaleSession("chat-1", expected=3, found=4),
         StaleState("alice", "chat-1", "agent_state", 3),
         InvalidId("user id", "", "it is empty"),
         ConfigurationError("set up wrongly"),
@@ -184,6 +186,7 @@ def test_errors_are_of_the_kind_the_language_knows(kind: type[LeafwardError], bu
         (MessageNotFound, NotFound),
         (BlockNotFound, NotFound),
         (SessionExists, Conflict),
+        (StaleSession, Conflict),
         (StaleState, Conflict),
         (LeaseLost, Conflict),
         (LeaseBusy, Conflict),
@@ -201,4 +204,6 @@ def test_an_error_says_what_to_do() -> None:
     assert "repeat the call" in str(OutcomeUnknown("x.db"))
     assert "restore a backup" in str(CorruptStore("x.db", "is damaged"))
     assert "max_message_bytes" in str(MessageTooLarge("m", size=10, limit=5))
+    assert "state 'plan' is 10 bytes" in str(MessageTooLarge("plan", size=10, limit=5, what="state"))
+    assert "at version 4, expected 3" in str(StaleSession("s", expected=3, found=4))
     assert "'s'" in str(SessionNotFound("s"))

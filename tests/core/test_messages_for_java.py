@@ -310,7 +310,10 @@ def test_a_message_as_its_dict_is_stored_as_a_message_in_a_list_of_messages() ->
 def test_what_is_a_msg_already_is_stored_unchanged() -> None:
     msg = {"id": "m", "role": "USER", "content": []}
 
-    assert [json.loads(text) for text in write_items([msg, {"n": 1}], "memory_messages")] == [msg, {"n": 1}]
+    assert [json.loads(text) for text in write_items([msg, {**msg, "n": 1}], "memory_messages")] == [
+        msg,
+        {**msg, "n": 1},
+    ]
 
 
 @pytest.mark.parametrize("year", [1, 90, 999, 1969, 9999])
@@ -322,3 +325,111 @@ def test_a_time_of_any_year_is_written_with_four_digits(year: int) -> None:
     assert written["timestamp"].startswith(f"{year:04}-0")
     assert written["timestamp"].endswith(":15.123")
     assert abs(saved_by_java([message])[0].at - message.at) < 1_000
+
+
+MSG: dict[str, Any] = {
+    "id": "m1",
+    "name": "user",
+    "role": "USER",
+    "content": [{"type": "text", "text": "hi"}],
+    "metadata": {},
+    "timestamp": "2026-08-22 23:15:56.123",
+}
+PDF = {"type": "data", "source": {"type": "base64", "media_type": "application/pdf", "data": "QQ=="}, "name": "a.pdf"}
+PICTURE = {"type": "image", "source": {"type": "url", "url": "https://x.example/y.png"}}
+
+
+def in_lists(items: list[dict[str, Any]], *, of_1x: bool) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in write_items(items, "memory_messages", of_1x=of_1x)]
+
+
+@layouts
+def test_a_dict_without_anything_of_a_message_is_written_unchanged(of_1x: bool) -> None:
+    # Java reads it as an empty message of the user.
+    assert in_lists([MSG, {"n": 1}], of_1x=of_1x) == [MSG, {"n": 1}]
+
+
+@layouts
+def test_a_dict_in_javas_form_is_written_unchanged(of_1x: bool) -> None:
+    items = [MSG, {**MSG, "id": None, "role": "ASSISTANT", "content": [None, {"type": "text"}], "other": 1}]
+
+    assert in_lists(items, of_1x=of_1x) == items
+
+
+@layouts
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"role": "user", "content": "hi"}, "item 1.role"),
+        ({**MSG, "content": "hi"}, "item 1.content"),
+        ({**MSG, "content": [{"type": "odd"}]}, "item 1.content[0].type"),
+    ],
+    ids=["role", "content", "block"],
+)
+def test_a_dict_that_is_not_a_message_is_refused_in_a_list_of_messages(
+    of_1x: bool, wrong: dict[str, Any], place: str
+) -> None:
+    with pytest.raises(ValueError, match="Msg") as refused:
+        write_items([MSG, wrong], "memory_messages", of_1x=of_1x)
+
+    assert str(refused.value).startswith(f"{place} ")
+    # Any other list holds what one likes.
+    assert write_items([wrong], "mine", of_1x=of_1x)
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({"context": [MSG, {"role": "user", "content": "hi"}]}, "context[1].role"),
+        ({"context": [{**MSG, "content": [{"type": "hint", "hint": "h"}]}]}, "context[0].content[0]"),
+        ({"cur_iter": 2**40}, "cur_iter"),
+    ],
+    ids=["role", "block", "number"],
+)
+def test_an_agent_state_given_as_a_dict_is_one_that_java_reads(state: dict[str, Any], place: str) -> None:
+    with pytest.raises(ValueError, match=r"is|has|must") as refused:
+        write_value(state, "agent_state")
+
+    assert str(refused.value).startswith(place)
+    assert json.loads(write_value(state, "mine")) == state
+
+
+def test_an_agent_state_given_as_a_dict_is_written_unchanged() -> None:
+    state = {"session_id": "s1", "context": [MSG, {**MSG, "id": "m2"}], "cur_iter": 3, "own": {"x": 2**70}}
+
+    assert json.loads(write_value(state, "agent_state")) == state
+
+
+@layouts
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {**MSG, "content": [PDF]},
+        {**MSG, "role": "ASSISTANT", "content": [{"type": "hint", "hint": "h"}]},
+        {**MSG, "role": "TOOL", "content": [{"type": "tool_result", "id": "c", "name": "f", "output": [PDF]}]},
+        {**MSG, "content": [{**PICTURE, "minPixels": 2**40}]},
+        {**MSG, "usage": {"inputTokens": 2**40, "outputTokens": 1, "time": 1.0}},
+        {**MSG, "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+    ],
+    ids=["data", "hint", "data in a result", "size", "usage", "call of a user"],
+)
+def test_java_reads_what_a_dict_holds_that_it_would_refuse(of_1x: bool, odd: dict[str, Any]) -> None:
+    items = [MSG, {**odd, "id": "m2"}, {**MSG, "id": "m3"}]
+    written = in_lists(items, of_1x=of_1x)
+
+    assert [resaved_message(item, of_1x=of_1x)["id"] for item in written] == ["m1", "m2", "m3"]
+    assert (written[0], written[2]) == (items[0], items[2])
+    # Nothing is lost, and what was written is written the same again.
+    assert read(written) == read(items)
+    assert in_lists(written, of_1x=of_1x) == written
+
+
+def test_a_message_in_pieces_is_written_for_1x_without_the_old_pieces() -> None:
+    part = {"type": "tool-f", "toolCallId": "c", "state": "output-available", "input": {}, "output": "x"}
+    written = write_messages([Message.from_dict({"id": "m1", "role": "user", "parts": [part, PDF]})])
+    assert len(written) > 1
+    again = in_lists(written, of_1x=True)
+
+    assert all(resaved_message(item, of_1x=True) for item in again)
+    assert read(again) == read(written)
+    assert len({item["id"] for item in again}) == len(again)

@@ -21,6 +21,7 @@ from leafward import (
 )
 from leafward.engine import InMemoryMemory, Plan, PlanNotebook, SubTask, Toolkit
 from leafward.stores import AgentStateStore, InMemoryAgentStateStore, InMemorySession, SimpleSessionKey
+from leafward.stores.states.store import StateStore, save_written
 from leafward.testing import StateContract
 from tests.engine.assistant import Assistant
 
@@ -106,7 +107,10 @@ async def test_a_session_that_is_not_there_is_told(states: AgentStateStore) -> N
 
 
 async def test_a_damaged_memory_is_told_and_not_taken_for_an_empty_one(states: AgentStateStore) -> None:
-    await states.save_list(SessionKey("s", "alice"), "memory_messages", [{"role": "user", "content": "hi"}])
+    if isinstance(states, StateStore):
+        await save_written(states, SessionKey("s", "alice"), "memory_messages", ['{"role":"user","content":"hi"}'])
+    else:
+        await states.save_list(SessionKey("s", "alice"), "memory_messages", [{"role": "user", "content": "hi"}])
     memory = InMemoryMemory()
     memory.add_message(user("kept"))
     with pytest.raises(StateDecodeError) as told:

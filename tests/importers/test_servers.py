@@ -344,7 +344,7 @@ class TestKeys:
 
         report = await migrate(left.named, target)
 
-        assert (report.sessions, report.values, report.lists) == (1, 1, 1)
+        assert (report.sessions, report.values, report.lists) == (5, 1, 1)
         wanted = ("kind", "two", "udcfe", "udcff")
         assert len(report.failed) == len(wanted)
         assert all(part in what for part, (what, _) in zip(wanted, report.failed, strict=True))

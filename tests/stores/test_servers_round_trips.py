@@ -102,7 +102,7 @@ class TestRoundTrips(BehindAProxy):
 
             assert await self.counted(proxy, agent.whole_step) == 1
             assert await self.counted(proxy, agent.set_state) == 1
-            behind._runner._appender._positions.clear()
+            behind.runner._appender._positions.clear()
             assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1
 
     @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ class TestRoundTrips(BehindAProxy):
 
     async def first(self, store: ServerStore, call: Callable[[], Awaitable[None]]) -> None:
         # Another process has prepared statements too, but knows no positions.
-        store._runner._appender._positions.clear()
+        store.runner._appender._positions.clear()
         await call()
 
     async def test_of_a_step_on_a_branch(self, behind: ServerStore, proxy: Proxy) -> None:

@@ -42,7 +42,7 @@ def run_migration(source: str, target: str | None, *, dry_run: bool, layout: str
         for line in str(report).splitlines():
             screen.say(line)
     if report.failed:
-        raise LeafwardError("what is listed as failed could not be read: mend or remove it, then run this again")
+        raise LeafwardError("what is listed as failed could not be read: fix or delete it, then run this again")
 
 
 def _migrate(source: str, target: str, *, dry_run: bool, layout: str, names: str) -> MigrationReport:

@@ -6,10 +6,11 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from leafward.core.agent_records import read_as, refuse
+from leafward.core.agent_records import refuse
 from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
 from leafward.core.parts import Part
+from leafward.core.untrusted import is_of
 
 CallState = Literal["pending", "asking", "allowed", "submitted", "finished"]
 ResultState = Literal["success", "error", "interrupted", "denied", "running"]
@@ -115,8 +116,9 @@ def check_block(block: Part, role: str, where: str) -> None:
 
 def fits(part: Part, role: str, *, of_1x: bool = False) -> bool:
     """Tell whether AgentScope's reader takes a part in a message of this role; with `of_1x`, also that of 1.x."""
+    if not is_of(part, Block):
+        return False
     try:
-        read_as(cast(type[Block], Block), part, "")
         check_block(part, role, "")
     except StateDecodeError:
         return False
@@ -181,6 +183,23 @@ def usage_by_the_rules(usage: object) -> dict[str, Any] | None:
     counts = {key: _number(given[key], float if key == "time" else int) for key in given.keys() & _COUNTS}
     sound = {key: counts.get(key, value) for key, value in given.items() if counts.get(key, value) is not None}
     return {**sound, "totalTokens": sound.get("inputTokens", 0) + sound.get("outputTokens", 0)}
+
+
+def sizes_fit(block: Part) -> bool:
+    """Tell whether Java takes the sizes of a picture, or of those in a result."""
+    if block["type"] == "tool_result":
+        return all(map(sizes_fit, cast(list[Part], block.get("output") or [])))
+    return block["type"] not in ("image", "video") or _fit(block, _SIZES)
+
+
+def counts_fit(usage: object) -> bool:
+    """Tell whether Java takes a usage."""
+    return not isinstance(usage, dict) or _fit(cast(dict[str, Any], usage), _COUNTS)
+
+
+def _fit(given: dict[str, Any], keys: frozenset[str]) -> bool:
+    found = [(key, given[key]) for key in given.keys() & keys if given[key] is not None]
+    return all(_number(value, float if key in ("fps", "time") else int) is not None for key, value in found)
 
 
 def _number(value: object, kind: type[int] | type[float]) -> Any:

@@ -6,20 +6,21 @@ A `Msg` that no message can hold as it is becomes one that can, with the origina
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from leafward.core.agent_blocks import Block, check_block, filled
+from leafward.core.agent_blocks import Block, check_block, counts_fit, filled, is_whole, sizes_fit
 from leafward.core.agent_records import read_as, read_object, refuse
 from leafward.core.coercion import coerced
 from leafward.core.errors import StateDecodeError
 from leafward.core.ids import MessageIds
-from leafward.core.message import Message
+from leafward.core.message import Message, make_message
 from leafward.core.odd_messages import Usual, made_usual
 from leafward.core.provider_extras import ORIGIN
-from leafward.core.times import from_micros, parse_local
-from leafward.core.untrusted import place
+from leafward.core.times import parse_local
+from leafward.core.untrusted import is_of, place
 
 NAME = "agentscope"
 AT = "leafward_at"
@@ -42,9 +43,14 @@ UNREADABLE = (StateDecodeError, ValueError, OverflowError, RecursionError)
 
 Fields = tuple[str, str, int, dict[str, Any]]
 """The id, the role, the time and the body of a message."""
+OnUsual = Callable[[Message, dict[str, Any], Fields, int], None]
+"""Gets each message of which all fields are as AgentScope writes them: the message, its `Msg`, what was read of it, and
+the time of the message before."""
 
 
-def read_messages(items: list[tuple[object, str]], *, roles: bool = True) -> list[Message]:
+def read_messages(
+    items: list[tuple[object, str]], *, roles: bool = True, on_usual: OnUsual | None = None
+) -> list[Message]:
     """Read `Msg` objects, each given with its place; what is a message already stays as it is, and null is left out.
 
     A message without an id gets one made of its role, its content and its place in the list, so that it is the same at
@@ -54,7 +60,7 @@ def read_messages(items: list[tuple[object, str]], *, roles: bool = True) -> lis
     Raises:
         StateDecodeError: one of them is not a `Msg`.
     """
-    reader = MsgReader(roles=roles)
+    reader = MsgReader(roles=roles, on_usual=on_usual)
     for item, where in items:
         if isinstance(item, Message):
             reader.add(item)
@@ -79,9 +85,10 @@ class _Msg(Struct):
 class MsgReader:
     """Reads the `Msg` objects of one list, one after the other."""
 
-    def __init__(self, *, roles: bool) -> None:
+    def __init__(self, *, roles: bool, on_usual: OnUsual | None = None) -> None:
         self.messages: list[Message] = []
         self._roles = roles
+        self._on_usual = on_usual
         self._ids = MessageIds()
         self._carried: set[str] = set()
 
@@ -111,12 +118,15 @@ class MsgReader:
     def _read(self, given: dict[str, Any], where: str) -> Message:
         try:
             found = read_usual(given, where, self._before, roles=self._roles)
-            if self._may_have(found[0], given):
-                return _made(found)
+            message = make_message(*found) if self._may_have(found[0], given) else None
         except UNREADABLE:
+            message = found = None
+        if message is None or found is None:
             # As Java does not refuse it for this, it is looked at again.
-            pass
-        return self._read_odd(given, where)
+            return self._read_odd(given, where)
+        if self._on_usual is not None:
+            self._on_usual(message, given, found, self._before)
+        return message
 
     @property
     def _before(self) -> int:
@@ -129,16 +139,11 @@ class MsgReader:
 
     def _read_odd(self, given: dict[str, Any], where: str) -> Message:
         try:
-            return _made(read_odd(given, where, self._before, len(self.messages), self._ids, roles=self._roles))
+            return make_message(*read_odd(given, where, self._before, len(self.messages), self._ids, roles=self._roles))
         except (ValueError, OverflowError) as error:
             refuse(where, f"is not a message: {error}")
         except RecursionError:
             refuse(where, "is nested too deeply")
-
-
-def _made(found: Fields) -> Message:
-    id, role, at, body = found
-    return Message.from_dict({"id": id, "role": role, "createdAt": from_micros(at), **body})
 
 
 def _read_carried(given: Any) -> Message | None:
@@ -147,6 +152,11 @@ def _read_carried(given: Any) -> Message | None:
         return Message.from_dict(given)
     except (ValueError, OverflowError, RecursionError):
         return None
+
+
+def is_msg(given: dict[str, Any]) -> bool:
+    """Tell whether each field of an object is of the type that it has in a `Msg`."""
+    return is_of(given, _Msg)
 
 
 def read_usual(given: dict[str, Any], where: str, before: int, *, roles: bool, usual: Usual | None = None) -> Fields:
@@ -209,3 +219,18 @@ def read_odd(given: dict[str, Any], where: str, before: int, index: int, taken: 
     read_as(_Msg, {**msg, **missing}, where)
     usual = made_usual(msg, index, taken)
     return read_usual(usual.msg, where, before, roles=roles and "role" not in usual.rest, usual=usual)
+
+
+def java_reads(given: dict[str, Any], *, of_1x: bool) -> bool:
+    """Tell whether Java takes a `Msg` that `MsgReader` reads, and finds all its blocks.
+
+    In 2.x no other role than ASSISTANT and TOOL may hold every block; 1.x does not know all blocks.
+    """
+    msg = coerced(given, _Msg, ordinals=True)
+    blocks = [block for block in msg.get("content") or () if block is not None]
+    try:
+        for block in blocks:
+            check_block(block, "" if of_1x else str(msg.get("role")), "")
+    except StateDecodeError:
+        return False
+    return all(is_whole(block, of_1x=of_1x) and sizes_fit(block) for block in blocks) and counts_fit(msg.get("usage"))

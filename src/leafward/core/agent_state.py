@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import takewhile
+from typing import Any, cast
 
 from leafward.core.agent_contexts import (
     PermissionContext,
@@ -13,7 +14,6 @@ from leafward.core.agent_contexts import (
     ToolContext,
     hex_id,
 )
-from leafward.core.agent_message_writer import write_messages
 from leafward.core.agent_messages import read_messages
 from leafward.core.agent_records import (
     Int32,
@@ -25,9 +25,10 @@ from leafward.core.agent_records import (
     stored,
     write_record,
 )
+from leafward.core.agent_texts import KeepsTexts, StateText, write_texts
 from leafward.core.errors import StateDecodeError
 from leafward.core.java_limits import check_limits
-from leafward.core.json import Plain, decode_leniently, encode_text
+from leafward.core.json import Plain, decode, decode_leniently, encode, encode_text
 from leafward.core.message import Message
 
 
@@ -52,7 +53,8 @@ class InterruptControl:
 
 def _read_context(value: object, where: str) -> list[Message]:
     items = read_as(list[Any], value, where)
-    return read_messages([(item, f"{where}[{index}]") for index, item in enumerate(items)])
+    placed = [(item, f"{where}[{index}]") for index, item in enumerate(items)]
+    return read_messages(placed, on_usual=KeepsTexts())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +77,8 @@ class AgentState(Record):
     plan_mode_context: PlanModeContext = field(default_factory=PlanModeContext)
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     interrupt_control: InterruptControl = field(default_factory=InterruptControl, compare=False, repr=False)
+    _sound: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    """What was last found to be sound of it, without its messages, as JSON."""
 
     def to_json(self) -> str:
         """Return the state as AgentScope's JSON, every key written, without spaces: layout means nothing to a reader,
@@ -85,16 +89,24 @@ class AgentState(Record):
         Raises:
             ValueError: the state holds what its format cannot; the text names the place.
         """
-        try:
-            rest = Plain("a state", any_integers=True).copy(write_record(replace(self, context=[])))
-            # What cannot be read again must not be stored.
-            read_back = write_record(read_record(AgentState, rest))
-        except StateDecodeError as error:
-            raise ValueError(f"this state cannot be written: {error.reason}") from error
-        if read_back != rest:
-            raise ValueError(f"this state cannot be written: {_difference(rest, read_back)} is not as its type says")
-        check_limits(rest, "a state")
-        return encode_text({**rest, "context": write_messages(self.context)})
+        return self._text().compact()
+
+    def _text(self) -> StateText:
+        rest = write_record(replace(self, context=[]))
+        json = _exact_json(rest)
+        if json is None or json != self._sound:
+            rest = _checked(rest)
+            self._sound = encode(rest)
+        items = iter(rest.items())
+        head = dict(takewhile(lambda item: item[0] != "context", items))
+        # A key stands on both sides.
+        return StateText(
+            f'{encode_text(head)[:-1]},"context":[', write_texts(self.context), f"],{encode_text(dict(items))[1:]}"
+        )
+
+    def __getstate__(self) -> object:
+        others, slots = cast(tuple[object, dict[str, Any]], object.__getstate__(self))
+        return others, {**slots, "_sound": None}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> AgentState:
@@ -110,6 +122,15 @@ class AgentState(Record):
         except ValueError as error:
             refuse("", f"holds what cannot be kept: {error}")
         return read_record(AgentState, given)
+
+
+def text_of(state: AgentState) -> StateText:
+    """Return what `to_json` does, for stores to join in the form in which they keep it.
+
+    Raises:
+        ValueError: as `to_json`.
+    """
+    return state._text()  # pyright: ignore[reportPrivateUsage]
 
 
 def from_legacy(
@@ -134,6 +155,32 @@ def from_legacy(
         context=read_messages(items, roles=False),
         tool_context=ToolContext(activated_groups=list(active_groups or ())),
     )
+
+
+def _exact_json(rest: dict[str, Any]) -> bytes | None:
+    """Return the JSON of plain values, from which they come back as they are; `None` for what has to be made plain."""
+    try:
+        json = encode(rest)
+        return json if decode(json) == rest else None
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def _checked(rest: dict[str, Any]) -> dict[str, Any]:
+    """Return a state without its messages, as plain values.
+
+    Raises:
+        ValueError: it could not be read again, by us or by Java.
+    """
+    try:
+        plain = Plain("a state", any_integers=True).copy(rest)
+        read_back = write_record(read_record(AgentState, plain))
+    except StateDecodeError as error:
+        raise ValueError(f"this state cannot be written: {error.reason}") from error
+    if read_back != plain:
+        raise ValueError(f"this state cannot be written: {_difference(plain, read_back)} is not as its type says")
+    check_limits(plain, "a state")
+    return plain
 
 
 def _difference(written: dict[str, Any], read: dict[str, Any]) -> str:

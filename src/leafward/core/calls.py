@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from leafward.core.ids import derived_id
 from leafward.core.json import encode_text, try_parse
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read
 from leafward.core.parts import (
     CALLS,
     FAILED,
@@ -160,6 +160,13 @@ def pair(messages: Sequence[Message]) -> Pairs:
     return Pairs(items, matcher.answers, matcher.repeats, matcher.orphans(left), repeated, places)
 
 
+def own_items(message: Message) -> list[Item] | None:
+    """Return what `pair` says a message holds; `None` where the messages above it decide that."""
+    if any(map(is_ui_tool, parts_of(body_to_read(message)))):
+        return None
+    return list(_items(message, 0))
+
+
 class KnownPairs:
     """Pairs as `pair` does; one history, of the very messages given first, it pairs only once."""
 
@@ -198,7 +205,7 @@ def _plain_ends(messages: Sequence[Message]) -> tuple[set[str], bool] | None:
     waiting: set[str] = set()
     missing: set[str] = set()
     for message in messages:
-        for part in parts_of(message.body):
+        for part in parts_of(body_to_read(message)):
             kind = part["type"]
             if kind == "text":
                 continue
@@ -230,12 +237,12 @@ def holds_only_results(message: Message) -> bool:
 
 def is_question(message: Message) -> bool:
     """Tell whether a message is what the user says, not what a tool found."""
-    return message.role == "user" and all(answered_id(part) is None for part in parts_of(message.body))
+    return message.role == "user" and all(answered_id(part) is None for part in parts_of(body_to_read(message)))
 
 
 def answers_below(message: Message, below: Sequence[Message]) -> bool:
     """Tell whether a result in a message answers a call in the messages directly below it."""
-    if not any(answered_id(part) for part in parts_of(message.body)):
+    if not any(answered_id(part) for part in parts_of(body_to_read(message))):
         return False
     answers = pair([message, *below]).answers
     return any(result.row == 0 and call.row > 0 for call, result in answers.items())
@@ -331,7 +338,7 @@ def answered_id(part: Part) -> str | None:
 
 
 def _items(message: Message, row: int, parts: int | None = None) -> Iterator[Item]:
-    for index, part in enumerate(parts_of(message.body)[:parts]):
+    for index, part in enumerate(parts_of(body_to_read(message))[:parts]):
         if part["type"] == "text" or raw_of(part) is not None:
             yield part
         elif part["type"] in CALLS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Protocol, Self, cast
 
 from leafward.core.errors import MessageTooLarge
@@ -39,14 +40,20 @@ class Message:
         ValueError: a part is not a JSON object with a type, a value is not JSON, or `created_at` has no time zone.
     """
 
-    __slots__ = ("_at", "_body", "_id", "_json", "_role")
+    __slots__ = ("_at", "_body", "_id", "_is_lent", "_json", "_kept", "_kept_before", "_role")
 
     _id: str
     _role: str
     _at: int
     _body: dict[str, Any]
+    _is_lent: bool
+    """Whether others have something of the body, and may change it. As long as they have not, it is what it was."""
     _json: bytes | None
-    """The body as it was when it was checked."""
+    """The body as it was when it was checked; left out where there is `_kept`."""
+    _kept: object | None
+    """What was made of the body, which was checked and is not lent."""
+    _kept_before: object | None
+    """What was made of the body as it is in `_json`, if it is lent."""
 
     def __init__(
         self,
@@ -88,6 +95,8 @@ class Message:
             body["metadata"] = {**body.get("metadata", {}), MENDED_MARK: True}
         self._body = body
         self._json = encode(body)
+        self._is_lent = False
+        self._kept = self._kept_before = None
 
     def sealed(self) -> tuple[Self, bytes]:
         """Return the message and its body as JSON; what was changed since it was made is checked again.
@@ -95,11 +104,8 @@ class Message:
         Raises:
             ValueError: it was made unsound.
         """
-        try:
-            json = encode(self._body)
-        except (TypeError, ValueError):
-            json = None
-        if json is not None and json == self._json:
+        json = self._checked_json()
+        if json is not None:
             return self, json
         rest = {key: value for key, value in self._body.items() if key != "parts"}
         fresh = type(self).__new__(type(self))
@@ -107,15 +113,61 @@ class Message:
         assert fresh._json is not None
         return fresh, fresh._json
 
+    def _checked_json(self) -> bytes | None:
+        """Return the body as JSON if it was checked and is what it was then."""
+        if not self._is_lent:
+            return encode(self._body) if self._json is None and self._kept is not None else self._json
+        json = self._encoded()
+        return json if json is not None and json == self._json else None
+
+    def _encoded(self) -> bytes | None:
+        """Return the body as JSON, if it has become nothing that JSON cannot hold."""
+        try:
+            return encode(self._body)
+        except (TypeError, ValueError):
+            return None
+
+    def _lend(self) -> None:
+        """Take note that others get something of the body."""
+        if self._kept is not None:
+            # Before they have it: this is the last moment at which it is known to be what it was.
+            self._json = encode(self._body)
+            self._kept_before, self._kept = self._kept, None
+        self._is_lent = True
+
+    def _keep(self, made: object, checked: bytes) -> None:
+        if (self._checked_json() or self._encoded()) != checked:
+            return
+        if self._is_lent:
+            self._json = checked
+            self._kept_before = made
+            return
+        self._json = None
+        self._kept = made
+        if self._is_lent:
+            # Another thread was given something of it in between.
+            self._kept = None
+
+    def _kept_if_unchanged(self) -> object | None:
+        if not self._is_lent:
+            return self._kept
+        is_unchanged = self._kept_before is not None and self._checked_json() is not None
+        return self._kept_before if is_unchanged else None
+
     @classmethod
-    def stored(cls, id: str, role: str, at: int, body: dict[str, Any]) -> Self:
-        """Make a message of what a store gave back, without checking it again."""
+    def stored(cls, id: str, role: str, at: int, body: dict[str, Any], *, shared: bool = False) -> Self:
+        """Make a message of what a store gave back, without checking it again.
+
+        With `shared`, something in the body is part of something else too.
+        """
         message = cls.__new__(cls)
         message._id = id
         message._role = role
         message._at = at
         message._body = body
+        message._is_lent = shared
         message._json = None
+        message._kept = message._kept_before = None
         return message
 
     @property
@@ -128,6 +180,8 @@ class Message:
 
     @property
     def parts(self) -> list[Part]:
+        if not self._is_lent:
+            self._lend()
         return self._body["parts"]
 
     @property
@@ -136,7 +190,10 @@ class Message:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        return self._body.get("metadata")
+        metadata = self._body.get("metadata")
+        if metadata is not None:
+            self._lend()
+        return metadata
 
     @property
     def created_at(self) -> datetime:
@@ -150,19 +207,23 @@ class Message:
     @property
     def body(self) -> dict[str, Any]:
         """Everything but id, role and time, as it is stored."""
+        if not self._is_lent:
+            self._lend()
         return self._body
 
     @property
     def extra(self) -> dict[str, Any]:
         """The top-level keys that this library does not know."""
-        return {key: value for key, value in self._body.items() if key not in ("parts", "name", "metadata")}
+        extra = {key: value for key, value in self._body.items() if key not in ("parts", "name", "metadata")}
+        if extra:
+            self._lend()
+        return extra
 
     @property
     def text(self) -> str:
         """The text parts, joined with a newline; empty for a message that has none, such as a tool result."""
-        return "\n".join(
-            part["text"] for part in self.parts if part["type"] == "text" and isinstance(part.get("text"), str)
-        )
+        parts: list[Part] = self._body["parts"]
+        return "\n".join(part["text"] for part in parts if part["type"] == "text" and isinstance(part.get("text"), str))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the wire shape: `id`, `role`, `parts`, `createdAt`, then what else there is.
@@ -172,7 +233,7 @@ class Message:
         return {
             "id": self._id,
             "role": self._role,
-            "parts": _copied(self.parts),
+            "parts": _copied(self._body["parts"]),
             "createdAt": to_wire(self._at),
             **{key: _copied(value) for key, value in self._body.items() if key != "parts"},
         }
@@ -230,6 +291,12 @@ class Message:
             other._body,
         )
 
+    def __getstate__(self) -> object:
+        # `copy.copy` shares the body. What was made of it is made again where it is needed.
+        self._lend()
+        others, slots = cast(tuple[object, dict[str, Any]], object.__getstate__(self))
+        return others, {**slots, "_is_lent": True, "_kept_before": None}
+
     __hash__ = None  # pyright: ignore[reportAssignmentType]  (equal by value, and the parts can change)
 
     def __repr__(self) -> str:
@@ -258,6 +325,42 @@ class Message:
 
         part = {"type": "tool_result", "id": call_id, "name": name, "output": output_blocks(output), "state": state}
         return cls("tool", [part], **fields)
+
+
+def body_to_read(message: Message) -> dict[str, Any]:
+    """Return what `message.body` does, to code that neither changes anything in it nor gives anything of it out."""
+    return message._body  # pyright: ignore[reportPrivateUsage]
+
+
+def make_message(id: str, role: str, at: int, body: Mapping[str, Any]) -> Message:
+    """Make a message of what was read elsewhere, checked as the constructor does; `at` is microseconds since 1970.
+
+    Raises:
+        InvalidId, ValueError: as the constructor.
+        OverflowError: no datetime can hold the time.
+    """
+    from_micros(at)
+    message = Message.__new__(Message)
+    rest = {key: value for key, value in body.items() if key != "parts"}
+    message._fill(role, body["parts"], id, at, rest)  # pyright: ignore[reportPrivateUsage]
+    return message
+
+
+def keep_with(message: Message, made: object, checked: bytes) -> None:
+    """Keep with a message what was made of its body, which was `checked` as this JSON, until the body is changed.
+
+    Nothing is kept with a message whose body is not sound as it is.
+    """
+    message._keep(made, checked)  # pyright: ignore[reportPrivateUsage]
+
+
+def kept_with(message: Message) -> object | None:
+    """Return what was last kept with a message, if its body is still what that was made of."""
+    return message._kept_if_unchanged()  # pyright: ignore[reportPrivateUsage]
+
+
+kept_of_unlent = attrgetter("_kept")
+"""Returns the same in less time, and `None` for a message of which others have something."""
 
 
 def wire_size(message_id: str, role: str, body_size: int) -> int:

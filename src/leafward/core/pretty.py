@@ -10,11 +10,14 @@ _PLAIN = {"{}": "{ }", "[]": "[ ]", ":": " : "}
 _NUMBER = "-0123456789"
 
 
-def pretty(compact: str) -> str:
-    """Lay out JSON that has no spaces: a line for each field of an object, and a list where it begins."""
+def pretty(compact: str, *, depth: int = 0) -> str:
+    """Lay out JSON that has no spaces: a line for each field of an object, and a list where it begins.
+
+    With `depth`, it is one or more items of a list inside so many objects.
+    """
     written: list[str] = []
-    line = "\n"
-    between: list[str] = []
+    line = "\n" + "  " * depth
+    between = [" "]
     """What follows a comma in each object or list that is open."""
     for token in _TOKEN.findall(compact):
         match token:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read
 from leafward.core.parts import Part, parts_of, plain_text, tool_name, tool_output
 
 LOAD = "load_context"
@@ -13,7 +13,7 @@ UNLOADED = "Unloaded "
 
 def holds_unloading(message: Message) -> bool:
     """Tell whether a message calls for a skill to be unloaded, or says that one was."""
-    for part in parts_of(message.body):
+    for part in parts_of(body_to_read(message)):
         if part["type"] != "text" and (tool_name(part) == UNLOAD or _may_tell_unloading(part)):
             return True
     return False

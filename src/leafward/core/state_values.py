@@ -8,12 +8,14 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
-from leafward.core.agent_message_writer import write_message, write_messages
+from leafward.core.agent_message_writer import write_message
 from leafward.core.agent_messages import read_messages
 from leafward.core.agent_records import Record, read_object, read_record
-from leafward.core.agent_state import AgentState
+from leafward.core.agent_state import AgentState, text_of
+from leafward.core.agent_texts import StateText, write_texts
 from leafward.core.errors import StateDecodeError
-from leafward.core.java_limits import SHORTEST, check_limits
+from leafward.core.java_checks import AGENT_STATE, MESSAGE_LISTS, check_agent_state, check_messages
+from leafward.core.java_limits import DEEPEST, SHORTEST, check_limits
 from leafward.core.json import Plain, decode, decode_leniently, encode
 from leafward.core.message import Message
 from leafward.core.pretty import spelled, with_escapes
@@ -23,10 +25,8 @@ T = TypeVar("T")
 
 Written = str | list[str]
 """A state as JSON: the text of a value, or the texts of a list's items."""
-MESSAGE_LISTS = frozenset(
-    {"memory_messages", "autoContextMemory_workingMessages", "autoContextMemory_originalMessages"}
-)
-"""The names under which AgentScope keeps lists of messages."""
+LONG = 100_000
+"""The length of an agent's state that takes a few milliseconds to read; a thousand messages are longer."""
 
 
 @runtime_checkable
@@ -45,19 +45,30 @@ def write_state(state: object, name: str = "", *, of_1x: bool = False) -> Writte
     """Return a list or tuple as `write_items` does, and anything else as `write_value` does."""
     if isinstance(state, (list, tuple)):
         return write_items(cast(Sequence[object], state), name, of_1x=of_1x)
-    return write_value(state, of_1x=of_1x)
+    return write_value(state, name, of_1x=of_1x)
 
 
-def write_value(value: object, *, of_1x: bool = False) -> str:
+def write_for_store(state: object, name: str = "", *, of_1x: bool = False) -> Written | StateText:
+    """Return the same, but an agent's state in parts that a store joins in the form in which it keeps them."""
+    return text_of(state) if isinstance(state, AgentState) else write_state(state, name, of_1x=of_1x)
+
+
+def write_value(value: object, name: str = "", *, of_1x: bool = False) -> str:
     """Return a dict, dataclass, msgspec Struct, pydantic model, `Message` or `AgentState` as compact JSON.
 
-    Lone surrogates become U+FFFD. With `of_1x`, a message holds only what AgentScope 1.x reads.
+    Lone surrogates become U+FFFD. With `of_1x`, a message holds only what AgentScope 1.x reads. A value whose name says
+    that it is an agent's state is checked as one.
 
     Raises:
         ValueError: it is something else, or holds what JSON or Java's reader cannot.
     """
     if isinstance(value, AgentState):
-        return with_escapes(value.to_json())
+        return text_of(value).spelled()
+    text = _write_value(value, of_1x)
+    return check_agent_state(text) if name == AGENT_STATE and not of_1x else text
+
+
+def _write_value(value: object, of_1x: bool) -> str:
     try:
         plain = write_message(value, of_1x=of_1x) if isinstance(value, Message) else _plain(value)
         return _exactly(plain) or spelled(encode(_copied(plain)))
@@ -77,32 +88,38 @@ def _exactly(value: object) -> str | None:
         text = encode(value)
         if decode(text) != value:
             return None
-    except (TypeError, ValueError, OverflowError, RecursionError):
+    except RecursionError:
+        raise ValueError(f"a state nests values too deeply: some {DEEPEST - 100} levels can be stored") from None
+    except (TypeError, ValueError, OverflowError):
         return None
-    _check_limits(text, value)
-    return spelled(text)
-
-
-def _check_limits(text: bytes, value: object) -> None:
     if len(text) > SHORTEST:
         check_limits(value, "a state")
+    return spelled(text)
 
 
 def write_items(values: Iterable[object], name: str = "", *, of_1x: bool = False) -> list[str]:
     """Return the items of a list, each as `write_value` does; messages are written as AgentScope's `Msg`.
 
-    In a list whose name says that it holds messages, so are the dicts that `Message.to_dict` returns.
+    In a list whose name says that it holds messages, so are the dicts that `Message.to_dict` returns; all others must
+    be a `Msg`, and are changed only where Java could not read them.
+
+    Raises:
+        ValueError: an item cannot be written, or is not a message where it should be one; the text names the item.
     """
     items = list(values)
     if name in MESSAGE_LISTS:
         items = [_message(item) for item in items]
     if items and all(isinstance(item, Message) for item in items):
-        return [spelled(encode(item)) for item in write_messages(cast(list[Message], items), of_1x=of_1x)]
-    return _each_exactly(items) or [write_value(item, of_1x=of_1x) for item in items]
+        written = write_texts(cast(list[Message], items), of_1x=of_1x)
+        return [text for one in written for text in one.each()]
+    texts = _each_exactly(items) or [write_value(item, of_1x=of_1x) for item in items]
+    return check_messages(texts, of_1x=of_1x) if name in MESSAGE_LISTS else texts
 
 
 def _message(item: object) -> object:
     """Return a dict that is the wire shape of a message as that message: a `Msg` has no parts."""
+    if isinstance(item, dict) and "parts" not in item:
+        return cast(object, item)
     given: Mapping[str, Any] = cast(Mapping[str, Any], item) if isinstance(item, Mapping) else {}
     try:
         if isinstance(given.get("role"), str) and isinstance(given.get("parts"), list) and "content" not in given:
@@ -119,13 +136,17 @@ def _each_exactly(items: list[object]) -> list[str] | None:
         return None
     try:
         texts = [encode(item) for item in items]
-        if decode(b"[%b]" % b",".join(texts)) != items:
+        joined = b"[%b]" % b",".join(texts)
+        if decode(joined) != items:
             return None
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    for text, item in zip(texts, items, strict=True):
-        _check_limits(text, item)
-    return [spelled(text) for text in texts]
+    if len(joined) > SHORTEST:
+        for text, item in zip(texts, items, strict=True):
+            if len(text) > SHORTEST:
+                check_limits(item, "a state")
+    written = list(map(bytes.decode, texts))
+    return list(map(with_escapes, written)) if b"\\" in joined else written
 
 
 def _plain(value: object) -> object:
@@ -205,6 +226,11 @@ def _object(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("a state is written as a JSON object: leave out array_like=True")
     return cast(object, value)
+
+
+def takes_long(text: str | bytes, type: type[object]) -> bool:
+    """Tell whether reading a text as one of `type` takes so long that others should not wait for it."""
+    return type is AgentState and len(text) > LONG
 
 
 def read_value(text: str | bytes, type: type[T]) -> T:

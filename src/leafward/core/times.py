@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,6 +44,11 @@ def to_wire(micros: int) -> str:
 def parse_micros(value: datetime | str) -> int:
     """Read a datetime, or ISO text with a time zone, as microseconds since 1970."""
     return to_micros(datetime.fromisoformat(value) if isinstance(value, str) else value)
+
+
+def local_zone() -> Hashable:
+    """Return what tells the zone of local times from any other that this process may be moved to."""
+    return os.environ.get("TZ"), time.tzname, time.timezone, time.altzone
 
 
 def to_local(micros: int) -> str:

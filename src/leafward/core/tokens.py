@@ -12,7 +12,7 @@ from typing import cast
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
 from leafward.core.json import encode_text
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read
 from leafward.core.parts import (
     CALLS,
     Part,
@@ -68,7 +68,7 @@ def count_tokens(message: Message, count_text: TextCounter = estimate_tokens) ->
     `count_text` counts a text, with a model's tokenizer for example; what is not text is estimated all the same.
     """
     tokens = MESSAGE_OVERHEAD
-    for part in parts_of(message.body):
+    for part in parts_of(body_to_read(message)):
         tokens += _part_tokens(part, message, count_text)
     return tokens
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leafward.core.lanes import before_first, lane_of
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read
 from leafward.core.parts import search_text
 
 PREVIEW_LENGTH = 80
@@ -76,7 +76,7 @@ def build_tree(outline: Outline) -> list[TreeNode]:
 
 def preview(message: Message) -> str:
     """Return the start of a message on one line."""
-    text = " ".join((message.text or search_text(message.body)).split())
+    text = " ".join((message.text or search_text(body_to_read(message))).split())
     return text if len(text) <= PREVIEW_LENGTH else text[: PREVIEW_LENGTH - 1] + "…"
 
 

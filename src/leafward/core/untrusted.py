@@ -53,6 +53,15 @@ def read(value: object, shape: type[T], where: str = "", *, error: Failure = Val
         raise error(f"{where or WHOLE} is nested too deeply") from None
 
 
+def is_of(value: object, shape: object) -> bool:
+    """Tell whether `read` would return a value, in far less time than it takes to say why not."""
+    try:
+        msgspec.convert(value, cast(type[object], shape), str_keys=True)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
 def place(where: str, key: str) -> str:
     """Return the place of a field of the object at `where`."""
     return f"{where}.{key}" if where else key

@@ -138,7 +138,7 @@ def _write(name: str, component: StateModule, of_1x: bool) -> Written:
     try:
         if _is_list(component.state_type):
             return write_items(state, name, of_1x=of_1x)
-        return write_value(state, of_1x=of_1x)
+        return write_value(state, name, of_1x=of_1x)
     except (TypeError, ValueError) as error:
         raise ValueError(f"the state {name!r} cannot be saved: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Sessions of AgentScope for Java, in all forms that it ever had, moved into one of today."""
+"""Sessions of AgentScope for Java up to 1.x, in all forms that they had, moved into one of today."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from leafward.core.session_key import SessionKey
 from leafward.core.state_values import write_items, write_value
 from leafward.importers.looking import look_at_target
 from leafward.importers.report import MigrationReport
-from leafward.importers.sources import Named, check_reading, check_source, open_source
-from leafward.importers.targets import Holding, State, Target, canonical, open_target, read_state
+from leafward.importers.sources import Named, check_reading, check_source, count_of_2x, open_source
+from leafward.importers.targets import Holding, State, Target, canonical, named_target, open_target, read_state
 from leafward.stores.contracts import Store
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.older import Older, Place, Reading, Text
@@ -62,7 +62,8 @@ async def migrate(
         holding = target or await look_at_target(store, form, closing)
         older = await open_source(checked, rename=not dry_run, names=check_reading(names))
         closing.push_async_callback(older.close)
-        run = _Run(older, holding, target, progress)
+        # Before anything is written: the target may be the same place.
+        run = _Run(older, holding, target, progress, named_target(store), await count_of_2x(checked, older))
         await run.move_all()
         return await run.report()
 
@@ -76,6 +77,8 @@ class _Run:
     target: Target | None
     """Without one, it is only told what would be done."""
     progress: Progress | None
+    target_name: str
+    of_2x: int
     sessions: int = 0
     values: int = 0
     lists: int = 0
@@ -109,14 +112,18 @@ class _Run:
         try:
             found = await read(place)
         except StateDecodeError as error:
-            self.failed.append((place.shown, error.reason))
+            self._fail(place, error.reason)
             if error.session_id is not None:
                 self.seen.add(error.session_id)
         except InvalidId as error:
-            self.failed.append((place.shown, str(error)))
+            self._fail(place, str(error))
         else:
             if found is not None:
                 await self._move(*found)
+
+    def _fail(self, place: Place, reason: str) -> None:
+        self.sessions += 1
+        self.failed.append((place.shown, reason))
 
     async def _in_place(self, place: Place) -> Session | None:
         slot, texts = await self.older.read(place)
@@ -188,6 +195,7 @@ class _Run:
 
     async def report(self) -> MigrationReport:
         return MigrationReport(
+            target=self.target_name,
             sessions=self.sessions,
             values=self.values,
             lists=self.lists,
@@ -200,6 +208,7 @@ class _Run:
             left_out=[(what, text) for what, text in await self.older.left_out()],
             unclear=[(what, text) for what, text in await self.older.unclear()],
             renamed=self.older.renamed,
+            of_2x=self.of_2x,
             dry_run=self.target is None,
         )
 

@@ -117,10 +117,7 @@ async def _in_copy(path: str, layout: Layout, closing: AsyncExitStack) -> Holdin
 
 
 async def _in_schema(url: str, layout: Layout, closing: AsyncExitStack) -> Holding:
-    from leafward.stores.servers.own_states import PostgresAgentStateStore
-    from leafward.stores.servers.states import ServerStates
+    from leafward.stores.servers.own_states import PostgresAgentStateStore, has_table
 
     states = await closing.enter_async_context(PostgresAgentStateStore(url, layout=layout, create=False))
-    table = (await states.opened()).table
-    assert isinstance(table, ServerStates)
-    return Ours(states) if await table.is_made() else _Nothing()
+    return Ours(states) if await has_table(states) else _Nothing()

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 class MigrationReport:
     """What was found, and what became of it; of a dry run, what would become of it."""
 
+    target: str
+    """Where the sessions went: a directory, a URL without secrets, or the class of a store that was given."""
     sessions: int
+    """How many were found, also those that failed."""
     values: int
     lists: int
     messages: int
@@ -29,6 +32,8 @@ class MigrationReport:
     """Whose id is not certain, and what it was taken for."""
     renamed: str | None
     """The name under which an old table is kept now, if one was in the way of the new one."""
+    of_2x: int
+    """Sessions that are in the layout of 2.x already, and were not touched."""
     dry_run: bool
 
     def __str__(self) -> str:
@@ -40,7 +45,13 @@ class MigrationReport:
             f"{len(self.kept):,} kept as the target has them",
             f"{len(self.failed):,} failed",
         ]
-        lines = [f"{_count(self.sessions, 'session')} found: {', '.join(found)}.", f"{', '.join(done)}."]
+        lines = [
+            f"Target: {_on_one_line(self.target)}",
+            f"{_count(self.sessions, 'session')} found: {', '.join(found)}.",
+            f"{', '.join(done)}.",
+        ]
+        if self.of_2x:
+            lines.append(f"{_count(self.of_2x, 'session')} of 2.x left alone: a 2.x store reads them where they are.")
         if self.superseded:
             lines.append(f"{_count(self.superseded, 'old document')} left: their sessions went on in 1.x.")
         if self.renamed is not None:
@@ -48,6 +59,10 @@ class MigrationReport:
         lines += [f"Kept: {what}" for what in self.kept]
         for heading, remarks in (("Unclear", self.unclear), ("Left out", self.left_out), ("Failed", self.failed)):
             lines += [f"{heading}: {_on_one_line(what)}: {_on_one_line(text)}" for what, text in remarks]
+        if self.unclear:
+            lines.append("Unclear names: look at each; names 'literal' or 'encoded' decides for all of them.")
+        if self.left_out:
+            lines.append("What was left out stays where it is: a store of its layout reads it there.")
         return "\n".join(lines)
 
 

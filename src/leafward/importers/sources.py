@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from pathlib import Path
+from typing import Protocol, cast
 
 from leafward.core.errors import ConfigurationError
 from leafward.stores.states.older import Older, Reading
@@ -48,6 +51,11 @@ def check_source(source: Named) -> str:
         raise ConfigurationError(f"a source is a directory or a URL, not a {type(source).__name__}")
     named = text_of(source, "source")
     directory = directory_of(named)
+    if scheme_of(named) == "postgresql":
+        raise ConfigurationError(
+            "AgentScope keeps sessions in PostgreSQL only in the layout of 2.x, so there is nothing to move: open them "
+            "with PostgresAgentStateStore"
+        )
     if directory is None and scheme_of(named) != "mysql" and not is_redis(named):
         raise ConfigurationError(
             f"AgentScope keeps nothing at {without_secrets(named)!r}: name a directory, or a URL that begins with "
@@ -65,6 +73,39 @@ def check_reading(names: str) -> Reading:
     if names == "guess" or names == "literal" or names == "encoded":
         return names
     raise ConfigurationError(f"names is 'guess', 'literal' or 'encoded', not {names!r}")
+
+
+class _OnServer(Older, Protocol):
+    async def of_2x(self) -> int: ...
+
+
+async def count_of_2x(named: str, older: Older) -> int:
+    """Return how many sessions of an open source are in the layout of 2.x."""
+    directory = directory_of(named)
+    if directory is not None:
+        return await asyncio.to_thread(_of_2x_in, Path(directory))
+    return await cast(_OnServer, older).of_2x()
+
+
+def _of_2x_in(directory: Path) -> int:
+    users = _directories(directory)
+    return sum(_holds_states(session) for user in users for session in _directories(user))
+
+
+def _directories(directory: Path) -> list[Path]:
+    try:
+        with os.scandir(directory) as found:
+            return [Path(one.path) for one in found if one.is_dir(follow_symlinks=False)]
+    except OSError:
+        # It is reported where its sessions are read.
+        return []
+
+
+def _holds_states(directory: Path) -> bool:
+    try:
+        return any(name.endswith((".json", ".jsonl")) for name in os.listdir(directory))
+    except OSError:
+        return False
 
 
 async def open_source(named: str, *, rename: bool, names: Reading) -> Older:

@@ -23,6 +23,7 @@ from leafward.stores.states.older import Text, own_names, save_new_list
 from leafward.stores.states.standalone import Standalone
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import Layout
+from leafward.stores.urls import without_secrets
 
 State = dict[str, Any] | list[dict[str, Any]]
 """A value or a list."""
@@ -146,6 +147,11 @@ async def open_target(store: Store | AgentStateStore | Named, layout: Layout, cl
         return Ours(await closing.enter_async_context(states))
     check_store_layout(named, layout)
     return given_target(await closing.enter_async_context(open_store(named)))
+
+
+def named_target(store: Store | AgentStateStore | Named) -> str:
+    """Return a target as a person knows it, without secrets."""
+    return without_secrets(os.fspath(store)) if isinstance(store, (str, os.PathLike)) else type(store).__name__
 
 
 def check_store_layout(url: str, layout: Layout) -> None:

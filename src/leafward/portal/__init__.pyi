@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any, Literal, Self, overload
 
 from leafward.core.archive import Archive
+from leafward.core.attached_state import AttachedState
 from leafward.core.compaction import CompactFunction
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
@@ -33,11 +34,13 @@ from leafward.stores.contracts import (
     Changes,
     Cursor,
     Durability,
+    Head,
     NewOverlay,
     PathPage,
     Revision,
     SearchFilter,
     Unchanged,
+    Usage,
     View,
     Weight,
 )
@@ -349,25 +352,66 @@ class BlockingSession:
     def estimate_tokens(self) -> int:
         """Return the tokens of the prompt and the visible history, from counts made when messages were stored."""
 
-    def append_message(self, message: MessageLike, parent_id: ParentId = ...) -> Message:
+    def append_message(
+        self,
+        message: MessageLike,
+        parent_id: ParentId = ...,
+        *,
+        state: Mapping[str, Mapping[str, Any] | None] | None = None,
+    ) -> Message:
         """Store a new message and make it the leaf; return it as stored.
 
         Without `parent_id` it goes under the current leaf; `None` makes it a root. An id that is stored already writes
-        nothing, does not move the leaf, and gives back what is stored, so a retry is safe.
+        nothing, does not move the leaf, and gives back what is stored, so a retry is safe. `state={name: value}` is
+        attached to the message in the same step, as `set_state` does, also to one that is stored already.
 
         Raises:
             MessageNotFound: `parent_id` is not in this session.
-            MessageTooLarge, InvalidId, ValueError: the message is refused; nothing was written.
+            MessageTooLarge, InvalidId, ValueError: the message or a state is refused; nothing was written.
         """
 
-    def append_messages(self, messages: Iterable[MessageLike], parent_id: ParentId = ...) -> list[Message]:
+    def append_messages(
+        self,
+        messages: Iterable[MessageLike],
+        parent_id: ParentId = ...,
+        *,
+        state: Mapping[str, Mapping[str, Any] | None] | None = None,
+    ) -> list[Message]:
         """Store messages as a chain, all or none; return them as stored.
 
-        An id that is stored already is kept as it is and becomes the parent of the next.
+        An id that is stored already is kept as it is and becomes the parent of the next. `state` is attached to the
+        last message.
 
         Raises:
-            ValueError: an id occurs twice in the batch.
+            ValueError: an id occurs twice in the batch, or there is a state and no message to attach it to.
             MessageNotFound, MessageTooLarge, InvalidId: as `append_message`.
+        """
+
+    def set_state(self, name: str, value: Mapping[str, Any] | None) -> None:
+        """Attach a JSON object to the current leaf, or to the root before the first message; `None` removes it.
+
+        It is in force there and for all messages below that have no nearer one of that name, so checkout, branch and
+        fork bring the state of that point. Deleting a message keeps its states in force for the messages below it.
+
+        Raises:
+            InvalidId: the name is not an id, or begins with `leafward.`.
+            ValueError: the value is not a JSON object, or holds NaN or an infinity.
+            MessageTooLarge: it has more bytes of JSON than the store accepts.
+            ConfigurationError: the storage is a custom one.
+        """
+
+    def get_state(self, name: str, leaf_id: str | None = None) -> dict[str, Any] | None:
+        """Return the state of that name in force at a message (default: the current leaf); `None` when there is none.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
+        """
+
+    def get_states(self, leaf_id: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return all states in force at a message (default: the current leaf), by name; not those of leafward itself.
+
+        Raises:
+            MessageNotFound: `leaf_id` is not in this session.
         """
 
     def update_message(self, message: MessageLike) -> Message:
@@ -610,10 +654,20 @@ class BlockingSessionManager:
             SessionNotFound: there is no such session.
         """
 
-    def add_usage(self, session_id: str, input_tokens: int, output_tokens: int, cost: float = 0.0) -> None:
-        """Add to the tokens and the cost that a session has used.
+    def add_usage(
+        self,
+        session_id: str,
+        input_tokens: int,
+        output_tokens: int,
+        cost: float = 0.0,
+        *,
+        model: str | None = None,
+        usage_id: str | None = None,
+    ) -> None:
+        """Add to the tokens and the cost that a session has used; the same `usage_id` counts once.
 
         Raises:
+            InvalidId: `usage_id` is refused.
             SessionNotFound: there is no such session.
             ValueError: a number is negative, or none.
         """
@@ -797,11 +851,35 @@ class BlockingMessageStore:
     to is empty, at version 0.
     """
 
-    def append(self, scope: Scope, drafts: Sequence[Draft], parent: ParentId, *, weigh: bool = False) -> Appended:
+    def append(
+        self,
+        scope: Scope,
+        drafts: Sequence[Draft],
+        parent: ParentId,
+        *,
+        weigh: bool = False,
+        state: Sequence[AttachedState] = ...,
+        usage: Usage | None = None,
+        expected_version: int | None = None,
+    ) -> Appended:
         """Store messages as a chain below `parent` and move the leaf to the last one that is new.
 
-        An id that is already stored is left as it is and becomes the parent of the next.
+        An id that is already stored is left as it is and becomes the parent of the next. In the same step the states
+        are attached to the last message, and the usage is added. Without messages the states go to `parent`. A state
+        that is in force there is not written again. Usage is not added again when no message is new, unless it has a
+        `usage_id` that was not counted before.
+
+        Raises:
+            StaleSession: there is something new to write, and the session is not at `expected_version`.
         """
+
+    def head(self, scope: Scope, names: Sequence[str], *, ids: Sequence[str] = ...) -> Head:
+        """Return where a session stands, the states of these names in force there, and which messages it knows."""
+
+    def states(
+        self, scope: Scope, leaf_id: str | None, names: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        """Return the states in force at `leaf_id` (default: the leaf), by name: those of `names`, or all."""
 
     def update(self, scope: Scope, draft: Draft) -> Message:
         """Replace the message of that id, keeping its parent, its place and its time."""
@@ -948,8 +1026,8 @@ class BlockingSessionRegistry:
     def rename(self, scope: Scope, name: str) -> None:
         """Give a session another name."""
 
-    def add_usage(self, scope: Scope, input_tokens: int, output_tokens: int, cost: float) -> None:
-        """Add to what a session has used."""
+    def add_usage(self, scope: Scope, usage: Usage) -> bool:
+        """Add to what a session has used; False for a `usage_id` that was counted before."""
 
     def delete(self, scope: Scope) -> bool:
         """Remove a session with all that is its own; False when there is none."""
@@ -1015,6 +1093,19 @@ class BlockingStateStore:
     def distributed(self) -> bool: ...
     @property
     def leases(self) -> BlockingLeases: ...
+    @property
+    def store(self) -> BlockingStore:
+        """The store behind these states: its sessions, messages and leases are in the same database.
+
+        Of states with a lease it is the store behind that lease, so that what is written to it is fenced too.
+
+        Raises:
+            StoreError: a store of states by itself was not opened yet: `await states.open()`.
+        """
+
+    def open(self) -> BlockingStore:
+        """Return `store`, opened if it is not yet; what sessions need there is made if it is missing."""
+
     def with_lease(self, lease: BlockingLease | Lease) -> BlockingStateStore:
         """Return a store whose every write is refused, with `LeaseLost`, once another holder came."""
 

@@ -55,7 +55,7 @@ class Portal:
             return value
         known = self._mirrors.get(id(value))
         if known is None:
-            base = BlockingStore if value is self._store else Mirror
+            base = BlockingStore if _unfenced(value) is self._store else Mirror
             known = self._mirrors[id(value)] = make_mirror(mirror_class(kind, base), self, value)
         return known
 
@@ -78,6 +78,11 @@ class Portal:
             entries = cast(dict[Any, Any], value)
             return {key: self._given(one) for key, one in entries.items()} if _has_mirror(entries.values()) else entries
         return value
+
+
+def _unfenced(value: object) -> object:
+    """Return the store that one with a lease was made from; any other value unchanged."""
+    return getattr(value, "unfenced", value)
 
 
 def _has_mirror(values: Iterable[Any]) -> bool:

@@ -208,7 +208,7 @@ class ForeignMessages:
         known = await self.get(scope, draft.message.id)
         if known is None:
             raise MessageNotFound(draft.message.id)
-        kept = Message.stored(known.id, draft.message.role, known.at, draft.message.body)
+        kept = Message.stored(known.id, draft.message.role, known.at, draft.message.body, shared=True)
         given = await self._call("update_message", kept)
         return kept if given is None else as_message(given)
 

@@ -27,6 +27,7 @@ from leafward.stores.sql.operations import Operation, Statement, find_session, r
 from leafward.stores.sql.state_table import SqlStates
 from leafward.stores.sql.states import StateRows
 from leafward.stores.sql.store import SqlStore
+from leafward.stores.states.table import Layout
 from leafward.stores.urls import without_secrets
 
 T = TypeVar("T")
@@ -132,12 +133,19 @@ _named: dict[str, MemoryData] = {}
 class MemoryStore(SqlStore):
     """Sessions in memory."""
 
-    def __init__(self, data: MemoryData, *, named: bool, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        data: MemoryData,
+        *,
+        named: bool,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        layout: Layout = "2.x",
+    ) -> None:
         self._guard = Guard("this memory:// store")
         self._data = data
         self._named = named
         self.runner = MemoryRunner(data, self._guard)
-        super().__init__(self.runner, SqlStates(self.runner, StateRows("2.x")), max_message_bytes)
+        super().__init__(self.runner, SqlStates(self.runner, StateRows(layout)), max_message_bytes, layout)
 
     def durability(self) -> Durability:
         return "none"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from leafward.stores.memory import open_memory
-from leafward.stores.sql.state_table import SqlStates
-from leafward.stores.sql.states import StateRows
-from leafward.stores.states.standalone import Opened, Standalone
+from leafward.stores.memory import MemoryData, MemoryStore
+from leafward.stores.states.standalone import Opened, Standalone, opened_with
 from leafward.stores.states.table import Layout, check_layout
 
 
@@ -17,8 +15,8 @@ class InMemoryAgentStateStore(Standalone):
         super().__init__("this store of states in memory", self._open_memory)
 
     async def _open_memory(self) -> Opened:
-        store = await open_memory("memory://")
-        return Opened(SqlStates(store.runner, StateRows(self._layout)), store.runner, store.close)
+        store = MemoryStore(MemoryData(), named=False, layout=self._layout)
+        return opened_with(store, store.runner)
 
 
 class InMemorySession(InMemoryAgentStateStore):

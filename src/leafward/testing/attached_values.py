@@ -36,6 +36,7 @@ VALUES: list[dict[str, Any]] = [
     {"big": 2**64 - 1, "small": -(2**63), "tiny": 5e-324, "third": 1 / 3},
     {"text": "漢字 🦊 \x00 \u2028 é e\u0301 '; DROP TABLE x; -- \\ \" \n"},
     {"漢字": {"🦊": {"\x00": "nested"}}},
+    {"\ue000": "\ue0000 \ue000\ue0001"},
     {"name": "leafward.turn", "value": {"type": "state"}},
 ]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leafward import LATEST_LEAF, Conflict, MessageNotFound, Session, SessionManager, user
-from leafward.core.errors import StaleSession
+from leafward import LATEST_LEAF, Conflict, MessageNotFound, Session, SessionManager, StaleSession, user
 from leafward.core.ids import Scope
 from leafward.core.parent import ParentId
 from leafward.stores import Appended, AttachedState, Draft, Head, Usage

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from leafward import ConfigurationError, LeaseLost, Message, SessionKey, StaleState, assistant, tool_result, user
+from leafward import (
+    AgentState,
+    ConfigurationError,
+    LeaseLost,
+    Message,
+    Session,
+    SessionKey,
+    SessionManager,
+    StaleState,
+    assistant,
+    tool_result,
+    user,
+)
+from leafward.core.ids import new_id
 from leafward.stores import Slot
+from leafward.stores.contracts import without_lease
 from leafward.stores.states.store import StateStore, is_of_1x
 from leafward.testing.versioned_states import VersionedStateContract
 
 
 @pytest.mark.asyncio
 class OurStateContract(VersionedStateContract):
-    """Leases, long lists, lists that must be new, and messages that Java shares."""
+    """Leases, the store behind the states, long lists, lists that must be new, and messages that Java shares."""
 
     @pytest.fixture
     def ours(self, states: StateStore) -> StateStore:
@@ -68,6 +83,56 @@ class OurStateContract(VersionedStateContract):
                 await held.save("s", "a", {"n": 1})
             await held.close()
             assert await ours.get("s", "a") == {"n": 1}
+
+    async def test_the_store_behind_states_has_the_same_states_and_leases(self, ours: StateStore) -> None:
+        store = await ours.open()
+        assert ours.store is await ours.open() is store
+        assert store.states is store.states
+        assert store.states.store is await store.states.open() is store
+        assert store.leases is store.states.leases is ours.leases
+        assert store.distributed == store.states.distributed == ours.distributed
+        assert is_of_1x(store.states) == is_of_1x(ours)
+        await ours.save(SessionKey("s", "alice"), "a", {"n": 1})
+        assert await store.states.get_versioned(SessionKey("s", "alice"), "a") == ({"n": 1}, 1)
+        await store.states.save(SessionKey("s", "alice"), "a", {"n": 2})
+        assert await ours.get_versioned(SessionKey("s", "alice"), "a") == ({"n": 2}, 2)
+
+    async def test_the_store_behind_states_keeps_sessions_which_take_their_states_along(self, ours: StateStore) -> None:
+        key = SessionKey(new_id(), "alice")
+        manager = SessionManager(await ours.open(), user_id="alice")
+        for ending in (manager.delete, manager.erase):
+            await ours.save(key, "a", {"n": 1})
+            await ours.save_list(key, "b", [{"n": 1}])
+            stored = await manager.get_session(key.session_id).append_message(user("walnut"))
+            assert await manager.get_history(key.session_id) == [stored]
+            assert await ours.exists(key)
+            assert await ending(key.session_id)
+            assert not await ours.exists(key)
+            assert await manager.get(key.session_id) is None
+
+    async def test_the_store_behind_states_with_a_lease_is_fenced_too(self, ours: StateStore) -> None:
+        session_id = new_id()
+        store = await ours.open()
+        lease = await ours.leases.acquire(session_id)
+        held = ours.with_lease(lease)
+        fenced = await held.open()
+        assert fenced is held.store
+        assert fenced.states.store is fenced
+        assert without_lease(fenced) is store
+        assert store.fenced(lease).states.store is not store
+        stored = await Session(fenced, session_id).append_message(user("held"))
+        await fenced.states.save(session_id, "a", {"n": 1})
+        await lease.release()
+        async with store.leases.acquire(session_id) as later:
+            with pytest.raises(LeaseLost):
+                await Session(fenced, session_id).append_message(user("lost"))
+            with pytest.raises(LeaseLost):
+                await fenced.states.save(session_id, "a", {"n": 2})
+            assert held.with_lease(later).store is not fenced
+            await ours.with_lease(later).save(session_id, "a", {"n": 3})
+        assert await Session(store, session_id).get_history() == [stored]
+        assert await ours.get(session_id, "a") == {"n": 3}
+        assert await SessionManager(store).delete(session_id)
 
     async def test_many_items_come_back(self, ours: StateStore) -> None:
         items: list[dict[str, Any]] = [{"n": n} for n in range(2_500)]
@@ -135,6 +200,30 @@ class OurStateContract(VersionedStateContract):
         assert await ours.get_list("s", "list") == [{"n": 11}] * 3
         assert await ours.get_list("s", "either") == [{}] * 3
         assert await ours.get("s", "gone") == {}
+
+    async def test_a_long_state_of_an_agent_is_saved_again_with_what_changed(self, ours: StateStore) -> None:
+        words = "\x1b[1m waited 三天 for \U0001f98a " * 8
+        state = AgentState(session_id="s", context=[user(f"{n} {words}", id=f"m{n}") for n in range(1_050)])
+        assert await ours.save_if_version("s", "agent_state", state, 0) == 1
+
+        found, version = await ours.get_versioned("s", "agent_state", AgentState)
+        assert (found, version) == (state, 1)
+        assert found is not None
+        found.context[1_000].parts[0]["text"] = "changed"
+        found.context += [assistant("and answered", id="a"), user("so be it", id="b")]
+        del found.context[0]
+        assert await ours.save_if_version("s", "agent_state", found, version) == 2
+
+        assert await ours.get("s", "agent_state", AgentState) == found
+        assert await ours.get("s", "agent_state") == json.loads(found.to_json())
+        assert [message.text for message in found.context[-3:]] == [state.context[-1].text, "and answered", "so be it"]
+
+    async def test_a_short_value_that_is_saved_after_a_long_one_stays(self, ours: StateStore) -> None:
+        state = AgentState(session_id="s", context=[user("waited " * 50, id=f"m{n}") for n in range(1_050)])
+
+        await asyncio.gather(ours.save("s", "a", state), ours.save("s", "a", {"n": 1}))
+
+        assert await ours.get("s", "a") == {"n": 1}
 
     async def test_messages_hold_only_blocks_that_every_reader_of_the_layout_knows(self, ours: StateStore) -> None:
         image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}

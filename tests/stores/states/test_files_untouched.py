@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.stores.states.killing import ROOT
 
 NOBODY = 65534
 SOMEBODY = 65533
+GROUP = 65500
 Open = Callable[[Path], JsonFileAgentStateStore]
 STORES: dict[str, tuple[str, Open]] = {
     "JsonFileAgentStateStore": ("__anon__/s", JsonFileAgentStateStore),
@@ -82,6 +84,24 @@ def as_another_user(number: int = NOBODY) -> Generator[None]:
         yield
     finally:
         os.seteuid(before)
+
+
+def as_member(number: int, work: Callable[[], object]) -> int:
+    """Do something in a process of a user that has a group of its own and is in `GROUP` as well; return its result."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setgroups([GROUP])
+            os.setgid(number)
+            os.setuid(number)
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 async def read_all(states: JsonFileAgentStateStore) -> None:
@@ -249,6 +269,31 @@ class TestRights:
                     assert made == dict.fromkeys(kept, 0o666)
 
     @only_root
+    @pytest.mark.parametrize("kind", ["JsonSession", "JsonFileAgentStateStore"])
+    def test_members_of_a_group_save_in_turn_where_the_directory_does_not_pass_its_group_on(
+        self, root: Path, kind: str
+    ) -> None:
+        place = left_by_java(root, kind)
+        for path in (root, *root.rglob("*")):
+            os.chown(path, NOBODY, GROUP)
+            path.chmod(0o775 if path.is_dir() else 0o664)
+
+        async def save(n: int) -> None:
+            async with STORES[kind][1](root) as states:
+                assert (await states.get("t", "notes") or {"n": 0}) == {"n": n}
+                await states.save("t", "notes", {"n": n + 1})
+                await states.save_list("s", "steps", [{"n": n}])
+                assert {path.stat().st_gid for path in root.glob(".leafward.sqlite*")} == {GROUP}
+
+        for n, number in enumerate((SOMEBODY, NOBODY, SOMEBODY)):
+            assert as_member(number, lambda n=n: asyncio.run(save(n))) == 0
+        assert {path.stat().st_gid for path in root.rglob("*")} == {GROUP}
+        # As Java saves: in place, or through a file beside it.
+        new = place.parent / "t"
+        assert as_member(NOBODY, lambda: (new / "notes.json").write_text("{}")) == 0
+        assert as_member(NOBODY, lambda: (new / "agent_state.json.tmp").write_text("{}")) == 0
+
+    @only_root
     async def test_what_root_saves_in_another_users_directory_leaves_it_to_that_user(self, root: Path) -> None:
         root.mkdir()
         os.chown(root, NOBODY, NOBODY)
@@ -387,6 +432,54 @@ async def kind_of(states: JsonFileAgentStateStore, name: str) -> str:
         return "nothing" if await states.get("s", name) is None else "value"
     except StateDecodeError:
         return "list"
+
+
+class TestSavesOfJavaMeanwhile:
+    @pytest.mark.parametrize("java", ["saves", "deletes"])
+    @pytest.mark.parametrize("id", ["s", "c2VzcyAx"])
+    async def test_what_java_does_while_a_new_value_is_written_makes_the_save_stale(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, java: str, id: str
+    ) -> None:
+        place = root / id
+        java_saves(place, "notes", '{ "n" : 1 }')
+        async with JsonSession(root) as states:
+            version = (await states.get_versioned(id, "notes")).version
+            await states.save("other", "notes", {})
+            synced = Folder.sync
+
+            def sync(folder: Folder, number: int) -> None:
+                synced(folder, number)
+                if java == "saves":
+                    java_saves(place, "notes", '{ "n" : "java" }')
+                else:
+                    (place / "notes.json").unlink(missing_ok=True)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Folder, "sync", sync)
+                with pytest.raises(StaleState):
+                    await states.save_if_version(id, "notes", {"n": 2}, version)
+            assert await states.get(id, "notes") == ({"n": "java"} if java == "saves" else None)
+            # Nothing is left behind, and the next attempt is a new one.
+            assert not list(root.glob(".leafward.new*"))
+            found = (await states.get_versioned(id, "notes")).version
+            assert await states.save_if_version(id, "notes", {"n": 3}, found) == found + 1
+
+    async def test_a_first_save_does_not_replace_what_java_saved_meanwhile(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with JsonSession(root) as states:
+            await states.save("other", "notes", {})
+            synced = Folder.sync
+
+            def sync(folder: Folder, number: int) -> None:
+                synced(folder, number)
+                java_saves(root / "s", "notes", '{ "n" : "java" }')
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Folder, "sync", sync)
+                with pytest.raises(StaleState):
+                    await states.save_if_version("s", "notes", {"n": 2}, 0)
+            assert await states.get("s", "notes") == {"n": "java"}
 
 
 class TestOtherProcesses:

@@ -112,6 +112,23 @@ class TestOurTable(BesideJava):
                 assert await store.get_versioned(key, "v") == ({"n": "java"}, 1)
             assert await others.save_if_version(key, "v", {"n": "py"}, 1) == 2
 
+    @pytest.mark.parametrize("read", [True, False], ids=["read before", "saved before"])
+    @pytest.mark.parametrize("counts", [True, False], ids=["2.0.3", "2.0.2"])
+    async def test_notices_that_java_deleted_a_value_and_saved_another(
+        self, states: StateStore, kind: Kind, url: str, table: str, counts: bool, read: bool
+    ) -> None:
+        version = await states.save_if_version(ALICE, "a", {"n": 1}, 0)
+        if read:
+            assert await states.get_versioned(ALICE, "a") == ({"n": 1}, version)
+        await kind.ask(url, f"DELETE FROM {table}")
+        await (self.new if counts else self.old).save("alice:s1", "a", '{"n":"java"}')
+
+        with pytest.raises(StaleState):
+            await states.save_if_version(ALICE, "a", {"n": 2}, version)
+        found = await states.get_versioned(ALICE, "a")
+        assert found.value == {"n": "java"}
+        assert await states.save_if_version(ALICE, "a", {"n": 2}, found.version) == found.version + 1
+
     async def test_counts_each_save_by_java_2_0_3_of_a_value_that_an_earlier_java_created(
         self, states: StateStore
     ) -> None:

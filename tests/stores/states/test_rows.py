@@ -408,7 +408,7 @@ class TestTheTable(InATable):
         await kind.ask(postgres_url, f"DROP TABLE {table}", "DROP COLLATION folding")
 
     async def test_whose_texts_change_when_they_are_stored_has_versions_all_the_same(
-        self, postgres_url: str, prefix: str
+        self, postgres_url: str, prefix: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         kind = KINDS["postgres"]
         async with made(kind, postgres_url, prefix) as states:
@@ -419,6 +419,7 @@ class TestTheTable(InATable):
         async with made(kind, postgres_url, prefix) as states:
             assert await states.save_if_version("s", "a", {"n": 1, "a": 2}, 0) == 1
             assert await states.save_if_version("s", "a", {"n": 2, "a": 2}, 1) == 2
+            assert ["the type jsonb" in text for text in caplog.messages] == [True]
             assert await states.get_versioned("s", "a") == ({"n": 2, "a": 2}, 2)
             with pytest.raises(StaleState):
                 await states.save_if_version("s", "a", {"n": 3}, 1)

@@ -47,14 +47,20 @@ class TestAVersion:
             assert seen.version(NAME, row) == number
             row = replaced_by_java(row, f'{{"n":{number}}}', counts=counts)
 
-    def test_that_is_noted_needs_no_memory(self) -> None:
+    def test_that_is_noted_is_remembered_too(self) -> None:
         seen = SeenValues()
         seen.version(NAME, Row("{}", 7, note_of(7, "{}")))
-        assert seen.get(NAME) is None
+        assert seen.get(NAME) == (7, checksum_of("{}"), 7)
         seen.version(NAME, Row('{"n":1}', 7, note_of(7, "{}")))
         assert seen.get(NAME) == (7, checksum_of('{"n":1}'), 8)
         seen.version(NAME, Row('{"n":2}', 9, note_of(9, '{"n":2}')))
-        assert seen.get(NAME) is None
+        assert seen.get(NAME) == (9, checksum_of('{"n":2}'), 9)
+
+    @pytest.mark.parametrize("stored", [0, 1])
+    def test_goes_up_when_java_deletes_a_value_and_saves_another(self, stored: int) -> None:
+        seen = SeenValues()
+        assert seen.version(NAME, Row("{}", 1, note_of(1, "{}"))) == 1
+        assert seen.version(NAME, Row('{"n":1}', stored, None)) == 2
 
     def test_of_a_few_values_is_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(seen_values, "MOST", 2)

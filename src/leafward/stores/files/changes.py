@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from leafward.core.errors import OutcomeUnknown, StoreError
+from leafward.core.errors import OutcomeUnknown, StaleState, StoreError
 from leafward.stores.files.folder import Folder, Parts
 from leafward.stores.files.writing import named, write_all
 
@@ -61,18 +61,28 @@ class Changes:
                 if name.startswith(UNFINISHED):
                     self._folder.remove((*self._root, name))
 
-    def replace(self, files: Mapping[Parts, bytes], *, removing: Sequence[Parts] = (), at_once: bool = False) -> None:
+    def replace(
+        self,
+        files: Mapping[Parts, bytes],
+        *,
+        removing: Sequence[Parts] = (),
+        at_once: bool = False,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         """Put files in place of those of their names, in this order, and then remove others.
 
-        If there are others, or it is to be `at_once`, nobody ever meets a part of it.
+        If there are others, or it is to be `at_once`, nobody ever meets a part of it. `check` is called when all is
+        written that takes time, and may raise: nothing is changed then.
         """
         moves = [((*self._root, f"{UNFINISHED}{number}"), parts) for number, parts in enumerate(files)]
         with named(self._folder.shown(next(iter(files)))):
             try:
                 for (unfinished, _), data in zip(moves, files.values(), strict=True):
                     self._write(unfinished, data)
+                if check is not None:
+                    check()
                 self._do(_Plan(moves, list(removing), []), planned=at_once or bool(removing))
-            except OSError:
+            except (OSError, StaleState):
                 for unfinished, _ in moves:
                     self._folder.remove(unfinished, synced=False)
                 raise

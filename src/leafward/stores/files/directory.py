@@ -7,17 +7,18 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from leafward.stores.files.folder import Folder, FolderAtOnce, Parts
+from leafward.stores.files.json_store import JsonFileStore
 from leafward.stores.files.read_tree import ReadTree
 from leafward.stores.files.state_names import LEASES
-from leafward.stores.files.state_table import Locked
+from leafward.stores.files.state_table import FileStates, Locked
 from leafward.stores.files.state_tree import Memory, StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.leases import Fence, LeaseTable, Slot
-from leafward.stores.sqlite import SqliteStore, open_sqlite
+from leafward.stores.sqlite import open_sqlite
 from leafward.stores.states.standalone import Later
 from leafward.stores.states.table import Layout
 
@@ -34,12 +35,14 @@ class _Opened(NamedTuple):
     """A directory that is written to."""
 
     locked: Locked
-    folder: Folder
-    store: SqliteStore
+    store: JsonFileStore
 
 
 class StateDirectory(LeaseTable):
-    """Reads without a lock until there is one, made by the first change or lease of any process of ours."""
+    """Reads without a lock until there is one, made by the first change or lease of any process of ours.
+
+    What keeps the lock and the leases keeps sessions too, once they are asked for.
+    """
 
     def __init__(self, path: str, layout: Layout, *, legacy: bool, to_keep: Mapping[Parts, bytes]) -> None:
         self._path = path
@@ -48,6 +51,8 @@ class StateDirectory(LeaseTable):
         self._to_keep = to_keep
         """Files that are written with the first change, if they are not there."""
         self.memory = Memory()
+        # Leases need not survive a power cut: no holder of one does.
+        self._durability: Literal["power", "process"] = "process"
         self._writing = Later(f"the store of states {path}", self._open)
 
     @property
@@ -74,11 +79,18 @@ class StateDirectory(LeaseTable):
     async def leave(self, slot: Slot, holder: str) -> None:
         await (await self._writing.get()).store.runner.leave(slot, holder)
 
+    async def store(self) -> JsonFileStore:
+        """Return the store behind the states, in which a finished write survives a power cut."""
+        self._durability = "power"
+        store = (await self._writing.get()).store
+        # It may have been open for leases, or its log made by a process that has it open for them.
+        await store.survive_power_cuts()
+        return store
+
     async def close(self) -> None:
         opened = await self._writing.close()
         if opened is not None:
             await opened.store.close()
-            opened.folder.close()
 
     def _look(self, step: Callable[[StateFiles], T]) -> T:
         if _can_write(os.path.join(self._path, LEASES)) and _can_write(self._path):
@@ -94,19 +106,21 @@ class StateDirectory(LeaseTable):
     async def _open(self) -> _Opened:
         folder = await asyncio.to_thread(self._open_folder)
         try:
-            # It need not survive a power cut: no holder of a lease does.
             url = f"sqlite:///{os.path.join(self._path, LEASES)}"
-            store = await open_sqlite(url, durability="process", share=folder.share)
+            inner = await open_sqlite(url, durability=self._durability, share=folder.share)
         except BaseException:
             folder.close()
             raise
+        for ending in ("-wal", "-shm"):
+            # SQLite makes them, with the mode of the file itself; only root gives them its group too.
+            folder.give_to_group(LEASES + ending)
         files = StateFiles(StateTree(folder, (), self.memory), self._layout, legacy=self._legacy)
-        opened = _Opened(Locked(store.runner, files), folder, store)
+        store = JsonFileStore(inner, folder, FileStates(self), self._layout)
+        opened = _Opened(Locked(inner.runner, files), store)
         try:
             await opened.locked.change(StateFiles.clear, None)
         except BaseException:
             await store.close()
-            folder.close()
             raise
         return opened
 

@@ -68,7 +68,7 @@ class _Rights(NamedTuple):
 
     mode: int
     owner: tuple[int, int] | None
-    """The user and group that they are given to, if not ours."""
+    """The user, -1 for ours, and group that they are given to, if not ours."""
 
 
 _OURS_ALONE = _Rights(0o700, None)
@@ -207,10 +207,18 @@ class Folder:
         """Give a new file the rights that files have here."""
         self._hand_over(number, self._rights.mode & 0o666)
 
+    def give_to_group(self, name: str) -> None:
+        """Give a file of ours at the root to the group that files here have; it is not opened for that."""
+        if self._rights.owner is not None and os.geteuid() != 0:
+            with suppress(OSError):
+                # A further name may be of a file that is somewhere else.
+                if os.stat(name, dir_fd=self._root, follow_symlinks=False).st_nlink == 1:
+                    os.chown(name, -1, self._rights.owner[1], dir_fd=self._root, follow_symlinks=False)
+
     def _hand_over(self, number: int, mode: int) -> None:
         # In this order: a new owner takes the bit away by which a directory gives its group to what is in it.
         if self._rights.owner is not None:
-            with suppress(PermissionError):
+            with suppress(OSError):
                 os.fchown(number, *self._rights.owner)
         os.fchmod(number, mode)
 
@@ -435,8 +443,8 @@ def _others(root: os.stat_result) -> str | None:
 
 def _rights_in(root: os.stat_result) -> _Rights:
     """Return the rights of a directory that is shared: whoever may use it may use what is made in it."""
-    owner = (root.st_uid, root.st_gid) if os.geteuid() == 0 else None
-    return _Rights(root.st_mode & (stat.S_ISGID | 0o777), owner)
+    # A directory without the bit gives what is made in it our own group, of which its owner need not be.
+    return _Rights(root.st_mode & (stat.S_ISGID | 0o777), (root.st_uid if os.geteuid() == 0 else -1, root.st_gid))
 
 
 def _is_a_file(path: str) -> ConfigurationError:

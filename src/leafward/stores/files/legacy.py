@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TypeVar
@@ -13,7 +12,7 @@ from leafward.core.errors import ConfigurationError, StateDecodeError, StoreErro
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
 from leafward.stores.files.folder import Parts, UntouchedFolder
-from leafward.stores.files.names import ESCAPE, decoded
+from leafward.stores.files.names import ESCAPE, decoded, is_likely_encoded
 from leafward.stores.files.older_states import session_file
 from leafward.stores.files.read_tree import ReadTree
 from leafward.stores.files.state_names import files_of
@@ -26,8 +25,6 @@ from leafward.stores.states.older import Place, Reading, Remark, Text, Texts
 from leafward.stores.states.table import Layout
 
 T = TypeVar("T")
-
-_ID_OF_SOMEBODY = re.compile(r"[A-Za-z0-9 :/@._\u4e00-\u9fff-]+")
 
 
 async def open_older_files(path: str, names: Reading = "guess") -> OlderFiles:
@@ -145,22 +142,24 @@ class OlderFiles:
                 session = found_in.name
                 home = user.removeprefix(ESCAPE), session.removeprefix(ESCAPE)
                 is_doubled = home != (user, session) and any(map(names.is_state, found_in.files))
-                is_doubled = is_doubled and not self._is_of_two_users((user, session), home)
+                is_doubled = is_doubled and not self._are_of_two((user, session), home)
                 if is_doubled and any(map(names.is_state, self._folder.files(home))):
                     text = f"session {home[1]!r} is also in {self._folder.shown(home)}, and that one is read"
                     found[self._folder.shown((user, session))] = text
         return found
 
-    def _is_of_two_users(self, one: Parts, other: Parts) -> bool:
+    def _are_of_two(self, one: Parts, other: Parts) -> bool:
+        """Tell whether two directories are known to be sessions of two ids."""
         places = StatePlaces(self._tree(), "2.x")
-        users = {places.noted_user(one), places.noted_user(other)} - {None}
-        return len(users) == 2
+        known, literal = places.noted(other), other[-1]
+        users = {places.noted(one).user_id, known.user_id} - {None}
+        return len(users) == 2 or known.session_id not in (None, literal)
 
     def _slot_in(self, directory: str) -> Slot | None:
         other = decoded(directory)
         if other is None or not self._places().is_unclear((directory,)):
             return self._places().slot_in((directory,))
-        is_encoded = self._names == "encoded" or (self._names == "guess" and _reads_like_an_id(directory, other))
+        is_encoded = self._names == "encoded" or (self._names == "guess" and is_likely_encoded(directory))
         taken, not_taken = (other, directory) if is_encoded else (directory, other)
         text = f"taken for session {taken!r}; AgentScope would give {not_taken!r} the same name"
         self._unclear[self._folder.shown((directory,))] = text
@@ -174,14 +173,6 @@ class OlderFiles:
                 return None if file is None else tree.read(file)
         except StoreError as error:
             raise StateDecodeError(None, session_id, None, str(error)) from error
-
-
-def _reads_like_an_id(name: str, other: str) -> bool:
-    """Tell whether a name is more likely to be an encoding: of 10,000 random names of 8 characters 3 are taken for one.
-
-    Shorter ones are words and numbers too often.
-    """
-    return len(name) >= 8 and _ID_OF_SOMEBODY.fullmatch(other) is not None
 
 
 class _Files(StateFiles):

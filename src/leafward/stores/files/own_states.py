@@ -39,7 +39,7 @@ class JsonFileAgentStateStore(Standalone):
 
     async def _open_directory(self) -> Opened:
         directory = StateDirectory(self._path, self._layout, legacy=self._legacy, to_keep=self._to_keep)
-        return Opened(FileStates(directory), directory, directory.close)
+        return Opened(FileStates(directory), directory, directory.close, directory.store)
 
 
 class JsonSession(JsonFileAgentStateStore):

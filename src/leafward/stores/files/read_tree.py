@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from leafward.core.errors import StoreError
 from leafward.stores.files.folder import Content, Folder, Parts, Stamp
@@ -42,7 +42,14 @@ class ReadTree(StateTree):
         self._look(place)
         return [*(parts[-1] for parts in self._made if parts[:-1] == place), *super().files(place)]
 
-    def replace(self, files: Mapping[Parts, bytes], *, removing: Sequence[Parts] = (), at_once: bool = False) -> None:
+    def replace(
+        self,
+        files: Mapping[Parts, bytes],
+        *,
+        removing: Sequence[Parts] = (),
+        at_once: bool = False,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         self._made |= files
 
     def _note(self, files: NameFiles, digest: str, version: int) -> int:

@@ -1,50 +1,32 @@
 """Which directory is a session's.
 
 AgentScope takes a safe id as it is and writes any other in base64, which gives a safe name as well: `acme` is the
-session `acme`, or the session `iɞ`. Such a directory is taken for what is noted in it, by us or by AgentScope. Where
-nothing is noted it is unclear: both find it, as both do in Java, the one who saves first has it, and a list shows its
-literal name. All of this is decided for each session by itself, also where the name of its user is the unclear one.
+session `acme`, or the session `iɞ`. What is in a directory tells whose it is: `state_owners`. Where it is one id's, the
+other has a name of our own. Where nothing tells, the literal id finds it, and so does the encoded one if an encoding is
+likely: then both are one session, as in Java. All of this is decided for each session by itself, also where the name
+of its user is the unclear one.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from leafward.core.errors import StoreError
 from leafward.core.ids import refusal
-from leafward.core.json import DecodeError, decode, encode
-from leafward.stores.files import state_lists as lists
+from leafward.core.json import encode
 from leafward.stores.files import state_names as names
+from leafward.stores.files import state_owners as owners
 from leafward.stores.files.folder import Parts
 from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded
 from leafward.stores.files.state_names import IDS, directory_names, id_before, may_be_encoded, places_of
-from leafward.stores.files.state_tree import StateTree, is_saved_by_us
+from leafward.stores.files.state_owners import Beginning, Noted, Unclear
+from leafward.stores.files.state_tree import StateTree
 from leafward.stores.leases import Slot
 from leafward.stores.states.table import Layout
 
 _log = logging.getLogger("leafward.stores.files")
-
-_STATE = "agent_state" + names.VALUE
-"""What AgentScope 2.x keeps of a session; it begins with the ids."""
-_BEGINNING = 4096
-_USER_ID, _SESSION_ID = (
-    re.compile(rb'"' + key + rb'"\s*:\s*("(?:[^"\\]|\\.)*")') for key in (b"user_id", b"session_id")
-)
-
-
-class _Noted(NamedTuple):
-    """Whose a directory is by what is in it; `None` is what nothing tells, or what the name tells alone."""
-
-    user_id: str | None = None
-    session_id: str | None = None
-
-
-Beginning = Callable[[str, int], bytes]
-"""Returns the first bytes of a file in a directory; none when it is not there."""
 
 
 class _Found(NamedTuple):
@@ -87,35 +69,32 @@ class StatePlaces:
         return [(*self._tree.root, *place) for place in places_of(slot, self._layout)]
 
     def _look_at(self, place: Parts, slot: Slot) -> _Found | None:
-        """Return what is in a place, unless that is somebody else's."""
+        """Return what is in a place, unless that is another's."""
         if not self._tree.has(place):
             return None
         files = self._tree.files(place)
-        noted = self._noted(place, files, self._in(place))
-        self._refuse_two(place, files)
+        unclear = self._unclear_names(place)
+        self._refuse_two(place, unclear, files)
+        noted = owners.noted(unclear, files, self._in(place))
         is_certain = True
-        for name, id, told in zip(self._unclear_names(place), (slot.user_id, slot.session_id), noted, strict=True):
-            if told not in (None, id):
+        for name, id, told in zip(unclear, (slot.user_id, slot.session_id), noted, strict=True):
+            if not (owners.is_free(files) or owners.may_be(name, told, id)):
                 return None
             # Without a note a name is the id that is called so.
             is_certain = is_certain and (name is None or told is not None or name == id)
         return _Found(place, files, is_certain)
 
-    def _refuse_two(self, place: Parts, files: list[str]) -> None:
+    def _refuse_two(self, place: Parts, unclear: Unclear, files: list[str]) -> None:
         """Raise if we and AgentScope keep different sessions in a directory: nothing tells which states are whose."""
-        if IDS not in files or _STATE not in files:
-            return
-        kept = _kept_ids(self._in(place))
-        written = _in_agent_state(self._in(place))
-        for name, ours, theirs in zip(self._unclear_names(place), kept or _Noted(), written, strict=True):
-            readings = () if name is None else (name, decoded(name))
-            if ours in readings and theirs in readings and ours != theirs:
-                raise StoreError(
-                    f"{self._tree.folder.shown(place)} is the directory of {ours!r}, and AgentScope has saved the "
-                    f"state of {theirs!r} there, which it names so, too: move the files of one of them elsewhere"
-                )
+        ids = owners.ids_of_two(unclear, files, self._in(place))
+        if ids is not None:
+            ours, theirs = ids
+            raise StoreError(
+                f"{self._tree.folder.shown(place)} is the directory of {ours!r}, and AgentScope has saved the "
+                f"state of {theirs!r} there, which it names so, too: move the files of one of them elsewhere"
+            )
 
-    def _unclear_names(self, place: Parts) -> tuple[str | None, str | None]:
+    def _unclear_names(self, place: Parts) -> Unclear:
         """Return the names of a session's user and of itself that may be encodings."""
         *above, name = place[len(self._tree.root) :]
         user = above[0] if above and above[0] != ANONYMOUS else ""
@@ -157,7 +136,7 @@ class StatePlaces:
     def slot_in(self, place: Parts) -> Slot | None:
         """Return which session a directory in layout 1.x is, whoever's it is."""
         if place[-1].startswith(names.HASHED):
-            slot = _kept_ids(self._in(place))
+            slot = owners.kept_ids(self._in(place))
         elif place[-1].count(ESCAPE) == 2:
             _, user, session = place[-1].split(ESCAPE)
             slot = Slot(id_before(user), id_before(session))
@@ -165,29 +144,34 @@ class StatePlaces:
             slot = self._slot_in(place, None, self._tree.files(place), self._in(place))
         return slot if slot is not None and self._is_place_of(place, slot) else None
 
-    def noted_user(self, place: Parts) -> str | None:
-        """Return the user whose session a directory is, if its name leaves that open and something tells."""
-        return self._note_in(place).user_id
+    def noted(self, place: Parts) -> Noted:
+        """Return whose session a directory is, as far as its name leaves that open and something tells."""
+        return owners.noted(self._unclear_names(place), self._tree.files(place), self._in(place))
 
     def is_unclear(self, place: Parts) -> bool:
         """Tell whether nothing says if the name of a directory is an id or an encoding."""
-        return may_be_encoded(place[-1]) and self._note_in(place).session_id is None
+        return may_be_encoded(place[-1]) and self.noted(place).session_id is None
 
     def _slot_in(self, place: Parts, user_id: str | None, files: list[str], beginning: Beginning) -> Slot | None:
+        """Return which session a directory is that may be a user's; another user's is returned as such, or not."""
         name = place[-1]
         if self._layout == "1.x" and name.startswith(ESCAPE) and name.count(ESCAPE) > 1:
             return self.slot_in(place)
         if name.startswith(names.HASHED):
-            slot = _kept_ids(beginning)
-        elif name.startswith(ESCAPE):
-            slot = Slot(self._noted(place, files, beginning).user_id or user_id, name[1:])
-        else:
-            # Whatever is noted fits the name.
-            noted = self._noted(place, files, beginning)
-            known = may_be_encoded(name) or names.is_clear(name)
-            user = noted.user_id or user_id if self._layout == "2.x" else None
-            return Slot(user, noted.session_id or name) if known else None
-        return slot if slot is not None and self._is_place_of(place, slot) else None
+            slot = owners.kept_ids(beginning)
+            return slot if slot is not None and self._is_place_of(place, slot) else None
+        unclear = self._unclear_names(place)
+        # A session is listed by its decoded id where that is likely, whatever else would tell it.
+        asked = Noted(user_id, None if unclear[1] is None else decoded(unclear[1]))
+        told = owners.noted(unclear, files, beginning, asked=asked)
+        if self._layout == "2.x" and not owners.may_be(unclear[0], told.user_id, user_id):
+            return None
+        if name.startswith(ESCAPE):
+            slot = Slot(user_id, name[1:])
+            return slot if self._is_place_of(place, slot) else None
+        if unclear[1] is None and not names.is_clear(name):
+            return None
+        return Slot(user_id if self._layout == "2.x" else None, owners.most_likely(name, told.session_id))
 
     def _is_place_of(self, place: Parts, slot: Slot) -> bool:
         known = refusal(slot.session_id) is None and (slot.user_id is None or refusal(slot.user_id) is None)
@@ -202,29 +186,10 @@ class StatePlaces:
 
         return beginning
 
-    def _note_in(self, place: Parts) -> _Noted:
-        return self._noted(place, self._tree.files(place), self._in(place))
-
-    def _noted(self, place: Parts, files: list[str], beginning: Beginning) -> _Noted:
-        """Return whose a directory is, as far as its name leaves that open."""
-        unclear = self._unclear_names(place)
-        if unclear == (None, None):
-            return _Noted()
-        kept = (_kept_ids(beginning) if IDS in files else None) or _Noted()
-        written = _in_agent_state(beginning) if _STATE in files else _Noted()
-        # We keep the ids under such a name, and did not when we took every such name for an encoding.
-        is_from_before = IDS not in files and any(_is_ours(beginning, file) for file in files)
-        told: list[str | None] = []
-        for name, by_us, by_java in zip(unclear, kept, written, strict=True):
-            readings = () if name is None else (name, decoded(name))
-            known = [id for id in (by_us, by_java) if id is not None and id in readings]
-            told.append(known[0] if known else decoded(name) if name is not None and is_from_before else None)
-        return _Noted(*told)
-
     # Writing.
 
     def make(self, slot: Slot) -> Parts:
-        """Return where a session is to be written; whoever writes keeps what `ids_to_keep` says with it, first."""
+        """Return where a session is to be written; the caller first writes what `mark` returns."""
         places = self._places(slot)
         if len(places) == 1:
             return places[0]
@@ -261,42 +226,31 @@ class StatePlaces:
         return ours[-1] if ours else places[-1]
 
     def _moves_aside(self, home: Parts, slot: Slot) -> bool:
-        """Move the session of another, whose name is only encoded so, out of the way of a literal one, if it can be."""
+        """Move the session of another, whose name is only encoded so, out of the way of a literal one, if it can be.
+
+        What AgentScope has saved stays where AgentScope finds it.
+        """
         if not all(names.is_literal(id) for id in slot if id is not None):
             return False
-        noted = self._note_in(home)
+        files = self._tree.files(home)
+        noted = self.noted(home)
         other = Slot(noted.user_id or slot.user_id, noted.session_id or slot.session_id)
         aside = self._places(other)[-1]
-        if other == slot or self._tree.has(aside):
+        if other == slot or self._tree.has(aside) or owners.has_sign_of_java(files, self._in(home)):
             return False
         self._tree.keep({(*home, IDS): encode(other)})
         self._tree.folder.move(home, aside)
         return True
 
+    def mark(self, slot: Slot, place: Parts) -> dict[Parts, bytes]:
+        """Return the file that tells whose a directory is, where its name does not, unless it is there already."""
+        kept = names.ids_to_keep(slot, place, self._layout)
+        if not kept or any(name.startswith(ESCAPE) for name in place[len(self._tree.root) :]):
+            # Nothing but leafward gives such names.
+            return {parts: data for parts, data in kept.items() if self._tree.read(parts) != data}
+        content = owners.to_mark(slot, self._unclear_names(place), self._tree.files(place), self._in(place))
+        return {} if content is None else {(*place, IDS): content}
+
     def place_to_imagine(self, slot: Slot) -> Parts:
         """Return a place for a session that is looked at as if it were there, because it is nowhere."""
         return (*self._tree.root, names.hashed(slot.session_id))
-
-
-def _kept_ids(beginning: Beginning) -> Slot | None:
-    return names.read_ids(beginning(IDS, _BEGINNING))
-
-
-def _is_ours(beginning: Beginning, file: str) -> bool:
-    if file.endswith(names.VERSION):
-        return is_saved_by_us(beginning(file, _BEGINNING))
-    return file.endswith(names.MARK) and lists.is_ours(beginning(file, _BEGINNING))
-
-
-def _in_agent_state(beginning: Beginning) -> _Noted:
-    ids = beginning(_STATE, _BEGINNING).partition(b'"context"')[0]
-    return _Noted(_text_of(_USER_ID, ids), _text_of(_SESSION_ID, ids))
-
-
-def _text_of(pattern: re.Pattern[bytes], beginning: bytes) -> str | None:
-    found = pattern.search(beginning)
-    if found is not None:
-        with suppress(ValueError, DecodeError):
-            text = decode(found[1])
-            return text if isinstance(text, str) else None
-    return None

@@ -10,7 +10,7 @@ from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.sql.operations import Operation
-from leafward.stores.states.table import Stored
+from leafward.stores.states.table import LaysOut, Stored
 
 T = TypeVar("T")
 
@@ -85,6 +85,11 @@ class FileStates:
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         return await self._change(lambda files: files.put(slot, name, text, expected), fence)
+
+    async def put_laid_out(
+        self, slot: Slot, name: str, value: LaysOut, expected: int | None, fence: Fence | None
+    ) -> int:
+        return await self._change(lambda files: files.put(slot, name, value, expected), fence)
 
     async def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:
         return await self._read(lambda files: files.get_list(slot, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -64,8 +64,15 @@ class StateTree(Changes):
     def files(self, place: Parts) -> list[str]:
         return self.folder.files(place)
 
-    def replace(self, files: Mapping[Parts, bytes], *, removing: Sequence[Parts] = (), at_once: bool = False) -> None:
-        super().replace(files, removing=removing, at_once=at_once)
+    def replace(
+        self,
+        files: Mapping[Parts, bytes],
+        *,
+        removing: Sequence[Parts] = (),
+        at_once: bool = False,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        super().replace(files, removing=removing, at_once=at_once, check=check)
         self.memory.versions.evict(*files, *removing)
 
     def keep(self, files: Mapping[Parts, bytes]) -> None:

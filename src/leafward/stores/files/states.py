@@ -15,7 +15,7 @@ from leafward.stores.files.state_places import StatePlaces
 from leafward.stores.files.state_tree import StateTree, digest_of, version_text
 from leafward.stores.files.unfinished import mark_text
 from leafward.stores.leases import Slot
-from leafward.stores.states.table import OF_SANDBOXES, Layout, Stored, common_items, holds_list, holds_value
+from leafward.stores.states.table import OF_SANDBOXES, Layout, LaysOut, Stored, common_items, holds_list, holds_value
 
 
 class StateFiles:
@@ -54,7 +54,7 @@ class StateFiles:
         file = older.session_file(self._tree, slot)
         states = {} if file is None else older.states_in(self._tree, slot, file, home)
         if states:
-            self._tree.replace(names.ids_to_keep(slot, home, self._layout) | states, at_once=True)
+            self._tree.replace(self._slots.mark(slot, home) | states, at_once=True)
 
     def _has_directory(self, slot: Slot) -> bool:
         return any(map(self._tree.folder.has_directory, self._slots.find(slot)))
@@ -184,21 +184,27 @@ class StateFiles:
 
     # Changing.
 
-    def put(self, slot: Slot, name: str, text: str, expected: int | None) -> int:
+    def put(self, slot: Slot, name: str, value: str | LaysOut, expected: int | None) -> int:
         # Nothing is moved for what is not saved.
-        version = self._version(slot, name, expected)
+        version, stored = self._version(slot, name, expected)
         home = self._home(slot)
         files = files_of(home, name)
-        data = pretty(text).encode()
+        data = (pretty(value) if isinstance(value, str) else value.laid_out()).encode()
         # The value first: until its version is noted, it counts as saved by somebody else, which is the same version.
         written = {files.value: data, files.version: version_text(version + 1, digest_of(data))}
         others = [parts for parts in (files.mark, files.items) if self._tree.has(parts)]
-        self._tree.replace(self._to_keep(slot, home, name) | written, removing=others)
+
+        def check() -> None:
+            # Java takes no notice of our lock, and to write the new file takes long.
+            if expected is not None and self._tree.read(files.value) != stored:
+                raise StaleState(*slot, name, expected)
+
+        self._tree.replace(self._to_keep(slot, home, name) | written, removing=others, check=check)
         return version + 1
 
-    def _version(self, slot: Slot, name: str, expected: int | None) -> int:
-        """Return the version of a value, 0 if there is none; raise if it is not the expected one."""
-        version, is_list = 0, False
+    def _version(self, slot: Slot, name: str, expected: int | None) -> tuple[int, bytes | None]:
+        """Return the version of a value, 0 if there is none, and its bytes; raise if it is not the expected one."""
+        version, stored, is_list = 0, None, False
         for place in self._own_place(slot):
             files = files_of(place, name)
             stored = self._tree.read(files.value)
@@ -206,7 +212,7 @@ class StateFiles:
             is_list = stored is None and self._tree.has(files.items)
         if expected is not None and (expected != version or is_list):
             raise StaleState(*slot, name, expected)
-        return version
+        return version, stored
 
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool = False) -> None:
         if fresh:
@@ -274,8 +280,10 @@ class StateFiles:
 
     def _to_keep(self, slot: Slot, home: Parts, name: str) -> dict[Parts, bytes]:
         """Return what tells ids and names that file names do not, as far as it is not there yet."""
-        kept = names.ids_to_keep(slot, home, self._layout) | names.name_to_keep(files_of(home, name), name)
-        return {parts: data for parts, data in kept.items() if self._tree.read(parts) != data}
+        kept = names.name_to_keep(files_of(home, name), name)
+        return self._slots.mark(slot, home) | {
+            parts: data for parts, data in kept.items() if self._tree.read(parts) != data
+        }
 
 
 def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:

@@ -17,6 +17,7 @@ from leafward.core.archive import (
 )
 from leafward.core.info import SessionInfo
 from leafward.core.json import decode_body, encode, encode_text
+from leafward.core.message import body_to_read
 from leafward.core.notices import Reclaimed
 from leafward.core.times import from_micros, to_micros
 from leafward.stores.drafts import Draft
@@ -77,7 +78,7 @@ def _messages(messages: Sequence[ArchivedMessage]) -> Iterable[Line]:
         last_line[message.id] = last_id(message)
         above = None if parent_id is None else last_line[parent_id]
         told = kinds.Told(tokens=tokens, parent=parent_id)
-        yield from message_lines(message, encode(message.body), told, above)
+        yield from message_lines(message, encode(body_to_read(message)), told, above)
 
 
 def _summaries(archive: Archive) -> Iterable[Line]:

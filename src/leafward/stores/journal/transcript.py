@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from leafward.core.calls import answered_id
 from leafward.core.json import encode, encode_text
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read
 from leafward.core.parts import (
     CALLS,
     Part,
@@ -32,7 +32,7 @@ def entries_of(message: Message, parent_id: str | None) -> list[Entry]:
     at = timestamp(message.at)
     said: list[str] = []
     found: list[Entry] = []
-    parts = parts_of(message.body)
+    parts = parts_of(body_to_read(message))
     for number, part in enumerate(parts):
         text = _said(part)
         if text and not text.isspace():

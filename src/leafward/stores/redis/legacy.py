@@ -71,6 +71,7 @@ class OlderKeys:
         """Of which session each is, and whether it was written under our old rule."""
         self._documents: list[str] = []
         self._left_out: list[Remark] = []
+        self._of_2x = 0
 
     async def look(self) -> None:
         """Find the names of all sessions: a scan may tell a key twice, so none can be told before all are known."""
@@ -100,7 +101,8 @@ class OlderKeys:
                 reason = f"session {slot.session_id!r} is also kept as AgentScope names it, and that one is moved"
                 self._left_out.append(Remark(self._shown(name + SET), reason))
         for name in sorted(places - found.keys()):
-            await self._leave_out(name)
+            if not await self._leave_out(name):
+                self._of_2x += 1
         for name in sorted(doubtful - documents):
             if (await self._read(name))[0] == "string":
                 reason = f"it may be the document of session {name!r}, but has no {_META!r} beside it, and is not moved"
@@ -112,13 +114,15 @@ class OlderKeys:
         old = not cluster and "%" in name and await self._calls.ask(IS_OLD, [_bytes(key)], []) == 1
         return self._names.read(key, old=old) or Slot(None, name), old
 
-    async def _leave_out(self, name: str) -> None:
-        """Note what has a slash and is not certainly a slot of 2.x."""
+    async def _leave_out(self, name: str) -> bool:
+        """Note what has a slash and is not certainly a slot of 2.x; tell whether it is not."""
         user, _, session = name.partition("/")
         kind, members = (await self._read(name + SET)) if user != ANONYMOUS else ("none", ())
         if kind == "set" and not _OF_2X & set(map(_text, members)):
             reason = f"it may be session {session!r} of user {user!r} in 2.x, and is not moved"
             self._left_out.append(Remark(self._shown(name + SET), reason))
+            return True
+        return False
 
     async def _keys(self) -> AsyncIterator[bytes]:
         pattern = re.sub(r"[*?\[\]\\]", r"\\\g<0>", self._prefix) + "*"
@@ -181,6 +185,10 @@ class OlderKeys:
 
     async def left_out(self) -> list[Remark]:
         return self._left_out
+
+    async def of_2x(self) -> int:
+        """Return how many sessions are of 2.x for certain."""
+        return self._of_2x
 
     async def unclear(self) -> list[Remark]:
         return []

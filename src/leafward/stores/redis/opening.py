@@ -72,4 +72,4 @@ async def connect(
     keys = Keys(key_prefix)
     names = OfACluster(states_prefix) if is_cluster(used) else OfAgentScope(states_prefix, layout)
     states = RedisStates(calls, names, keys, guard)
-    return RedisStore(RedisServer(calls, keys, found), states, guard, max_message_bytes)
+    return RedisStore(RedisServer(calls, keys, found), states, guard, max_message_bytes, layout=layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.keys import Keys
 from leafward.stores.redis.scripts import Script
 from leafward.stores.redis.state_keys import FILLED, LIST, OfACluster, Place, StateKeys
-from leafward.stores.states.table import EMPTY, OF_SANDBOXES, Stored, holds_list, holds_value
+from leafward.stores.states.table import EMPTY, LONG, OF_SANDBOXES, Stored, holds_list, holds_value
 
 _LOST, _OTHERWISE, _TAKEN, _UNMOVED, _UNSURE = -1, -2, -3, -4, -5
 
@@ -43,9 +44,9 @@ class RedisStates:
         return None if found is None else Stored(found[0], int(found[1]))
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
-        data = text.encode()
-        args = data, sha1(data, usedforsecurity=False).hexdigest().encode(), b"" if expected is None else expected
         async with self._gate.turn(slot):
+            data, total = await asyncio.to_thread(_summed, text) if len(text) > LONG else _summed(text)
+            args = data, total, b"" if expected is None else expected
             version = await self._change(scripts.PUT, slot, name, fence, *args)
         if version == _OTHERWISE:
             assert expected is not None
@@ -188,6 +189,12 @@ class RedisStates:
                 "%s: session %r is read as AgentScope keeps it; what an earlier leafward kept for it is left under %r",
                 *(self._calls.where, slot.session_id, key),
             )
+
+
+def _summed(text: str) -> tuple[bytes, bytes]:
+    """Return a text as bytes, and their checksum."""
+    data = text.encode()
+    return data, sha1(data, usedforsecurity=False).hexdigest().encode()
 
 
 def _hidden(user_id: str | None) -> bytes:

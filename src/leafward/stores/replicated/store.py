@@ -9,7 +9,7 @@ from leafward.stores.replicated.listing import ReplicatedRegistry
 from leafward.stores.replicated.replicas import BUDGET
 from leafward.stores.replicated.running import ReplicatedRunner
 from leafward.stores.sql.store import SqlStore
-from leafward.stores.states.table import StateTable
+from leafward.stores.states.table import Layout, StateTable
 
 
 class ReplicatedStore(SqlStore):
@@ -22,13 +22,19 @@ class ReplicatedStore(SqlStore):
     distributed = True
 
     def __init__(
-        self, server: Server, states: StateTable, guard: Guard, max_message_bytes: int, budget: int = BUDGET
+        self,
+        server: Server,
+        states: StateTable,
+        guard: Guard,
+        max_message_bytes: int,
+        budget: int = BUDGET,
+        *,
+        layout: Layout = "2.x",
     ) -> None:
         self._guard = guard
         self._server = server
-        self.state_table = states
         self.runner = ReplicatedRunner(server, guard, budget)
-        super().__init__(self.runner, states, max_message_bytes)
+        super().__init__(self.runner, states, max_message_bytes, layout)
         self.registry = ReplicatedRegistry(self.runner, server, states, guard)
 
     def durability(self) -> Durability:

@@ -158,6 +158,13 @@ class OlderRows:
         names = [name for (name,) in await self._ask(_OF_TWO_KINDS, self._table, *_FOR_TWO_KINDS) if ":" in name]
         return [Remark(self._shown(name, self._table), _may_be_of_2x(name)) for name in names]
 
+    async def of_2x(self) -> int:
+        """Return how many sessions are of 2.x for certain."""
+        if not self.has_rows:
+            return 0
+        [(all_of_them,)] = await self._ask(_COUNT + " WHERE session_id LIKE ?", self._table, "%:%")
+        return all_of_them - len(await self.left_out())
+
     async def unclear(self) -> list[Remark]:
         return []
 

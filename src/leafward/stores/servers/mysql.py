@@ -261,15 +261,13 @@ class MysqlServer(Server):
             self._collation = collation
             self._named = lru_cache(maxsize=64)(self.dialect.named)
 
-    async def check_messages(self, max_message_bytes: int) -> None:
-        """See that it takes messages of this size, and indexes all their words."""
+    async def check_messages(self, connection: Any, max_message_bytes: int) -> None:
         if self._packet < max_message_bytes + ROOM:
             raise ConfigurationError(
                 f"{self.where} takes {self._packet:,} bytes at once, and messages may have {max_message_bytes:,}: "
                 f"{RAISE_PACKET}"
             )
-        async with self.connection() as connection:
-            ((shortest, longest),) = (await self._ask(connection, INDEX_SETTINGS))[0][0]
+        ((shortest, longest),) = (await self._ask(connection, INDEX_SETTINGS))[0][0]
         if shortest > 3 or longest < LONGEST_WORD + 2:
             raise ConfigurationError(
                 f"{self.where} leaves words out of its index: set innodb_ft_min_token_size to at most 3 and "
@@ -417,8 +415,8 @@ async def open_mysql(
     check_options(durability, max_message_bytes)
     prefix = setup.check_prefix(table_prefix)
     async with connected(url, prefix, StatesTable(setup.states_table(prefix)), client) as server:
-        await server.check_messages(max_message_bytes)
         async with server.connection() as connection:
+            await server.check_messages(connection, max_message_bytes)
             await server.make_tables(connection)
         return ServerStore(server, f"the store {server.where}", max_message_bytes)
 

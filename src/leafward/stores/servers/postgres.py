@@ -147,6 +147,9 @@ class PostgresServer(Server):
             if (fsync, pages) != ("on", "on") or commit == "off":
                 self.durability = "process" if commit != "off" else "none"
 
+    async def check_messages(self, connection: Any, max_message_bytes: int) -> None:
+        """Do nothing: every message that leafward takes has room here."""
+
     async def make_tables(self, connection: Any) -> None:
         await self._migrate(connection)
         await setup.check_collations(self, connection, self._prefix, database="current_schema()", wanted="C")

@@ -91,8 +91,14 @@ class ServerRunner:
         self._writes = 0
         """How many are under way."""
         self._gate = Gate()
-        # What a process that was killed left behind is nothing that a short visit has to wait for.
-        self._tidying = guard.loop.call_later(TIDY_AFTER_S, self.tidy) if tidies else None
+        self._tidying: asyncio.TimerHandle | None = None
+        if tidies:
+            self.tidy_later()
+
+    def tidy_later(self) -> None:
+        """Begin, in a while, to remove what a process that was killed left behind: a short visit does not wait."""
+        if self._tidying is None:
+            self._tidying = self._guard.loop.call_later(TIDY_AFTER_S, self.tidy)
 
     async def settle(self) -> None:
         """Index every session, and remove all that is discarded."""

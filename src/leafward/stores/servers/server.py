@@ -183,6 +183,10 @@ class Server(ABC):
     async def make_tables(self, connection: Any) -> None:
         """Make or check the tables, one process at a time."""
 
+    @abstractmethod
+    async def check_messages(self, connection: Any, max_message_bytes: int) -> None:
+        """Raise unless the server takes messages of this size, and can index all their words."""
+
     async def odd_collations(self, connection: Any, collations: set[str]) -> set[str]:
         """Return those collations of a table by which it may take one id for another."""
         return collations

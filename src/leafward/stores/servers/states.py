@@ -40,6 +40,11 @@ LACKING = {
     "state before",
 }
 """What it means that a column is missing."""
+_REWRITTEN = (
+    "the column state_data of the table %s on %s has the type %s, which returns another text than was saved. A save by "
+    "AgentScope for Java 2.0.2 or earlier right after a save of this process is not noticed: read a state with "
+    "get_versioned() before each save_if_version(), or change the type to text"
+)
 
 
 class _Column(NamedTuple):
@@ -87,6 +92,7 @@ class ServerStates(SqlStates):
         self._is_complete = False
         """Whether it has all columns that it will get; then it is not looked at again for a save either."""
         self._has_warned = False
+        self._has_warned_of_type = False
         self._next_look = 0.0
         self._looking = asyncio.Lock()
 
@@ -158,7 +164,11 @@ class ServerStates(SqlStates):
             raise self._refused(table, columns.keys() >= OLD)
         odd = await self._server.odd_collations(connection, _collations(columns))
         folds = not self._server.dialect.bytewise.issuperset(odd)
-        return _Table(folds, columns["state_data"].type.lower() in TEXTS, frozenset(columns))
+        keeps_texts = columns["state_data"].type.lower() in TEXTS
+        if not keeps_texts and not self._has_warned_of_type:
+            self._has_warned_of_type = True
+            _log.warning(_REWRITTEN, table, self._server.where, columns["state_data"].type)
+        return _Table(folds, keeps_texts, frozenset(columns))
 
     async def _columns(self, connection: Any) -> dict[str, _Column]:
         """Return the table's columns by their names."""

@@ -95,9 +95,14 @@ def replace_value(columns: Counted) -> str:
 
 
 @cache
-def select_rows(columns: Counted, places: int, keys: int, end: str) -> str:
-    """Return the statement for rows of some names in some slots; the first of each are a value, or item, and a hash."""
+def select_rows(columns: Counted, places: int, keys: int, end: str, *, texts: bool = True) -> str:
+    """Return the statement for rows of some names in some slots; the first of each are a value, or item, and a hash.
+
+    Without `texts`, that of a value is left out: it may be long.
+    """
     found = _VALUE_COLUMNS[:columns] + _WITHOUT_THEM[columns:]
+    if not texts:
+        found = ("CASE WHEN version > 0 THEN '' ELSE state_data END", *found[1:])
     return _SELECT.format(", ".join(found), ", ".join("?" * places), ", ".join("?" * keys)) + end
 
 

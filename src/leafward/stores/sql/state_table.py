@@ -47,14 +47,18 @@ class SqlStates:
 
     async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
         rows = await self._ready()
-        return await self._runner.look(lambda: rows.get(slot, name))
+        found = await self._runner.look(lambda: rows.get(slot, name))
+        return None if found is None else Stored(found.row.text, await rows.version(slot, name, found))
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         async with self._gate.turn(slot):
             rows = await self._ready(saving=True)
-            alone = rows.replace(slot, name, text, expected, fence)
-            version = await self._runner.change(lambda again: rows.put(slot, name, text, expected, again), fence, alone)
-            rows.saved(slot, name, text, version)
+            value = await rows.prepared(text)
+            alone = rows.replace(slot, name, value, expected, fence)
+            version = await self._runner.change(
+                lambda again: rows.put(slot, name, value, expected, again), fence, alone
+            )
+            rows.saved(slot, name, value, version)
             return version
 
     async def get_list(self, slot: Slot, name: str) -> Sequence[str | bytes]:

@@ -16,13 +16,12 @@ from leafward.stores.sql.operations import Many, Operation, Statement
 from leafward.stores.sql.state_statements import Counted
 from leafward.stores.states import row_names as names
 from leafward.stores.states.row_names import HASH, IDS
-from leafward.stores.states.seen_values import Row, Seen, SeenValues, checksum_of, note_of, stored_version
+from leafward.stores.states.seen_values import Row, Seen, SeenValues, Summed, note_of, stored_version
 from leafward.stores.states.table import (
     EMPTY,
     FILLED,
     OF_SANDBOXES,
     Layout,
-    Stored,
     common_items,
     holds_list,
     holds_value,
@@ -43,6 +42,13 @@ class _Held(NamedTuple):
     def is_list(self) -> bool:
         # A value that Java saved over a list has a version, and leaves the rest of the list where it was.
         return self.mark is not None and not (self.rows and self.rows[0].version > 0)
+
+
+class Found(NamedTuple):
+    """A value, and whether it is where the slot is written."""
+
+    row: Row
+    is_own: bool
 
 
 class StateRows:
@@ -94,12 +100,12 @@ class StateRows:
 
     # Looking.
 
-    def _find(self, places: Sequence[str], name: str, end: str) -> Operation[_Held | None]:
+    def _find(self, places: Sequence[str], name: str, end: str, *, texts: bool = True) -> Operation[_Held | None]:
         """Return what a name holds in the first of these slots that holds anything of the name."""
         keys = self._keys(name)
         wanted = [*keys, *(key + HASH for key in keys)]
         found: dict[tuple[str, str], list[Row]] = {}
-        statement = sql.select_rows(self._columns, len(places), len(wanted), end)
+        statement = sql.select_rows(self._columns, len(places), len(wanted), end, texts=texts)
         for place, key, *kept in (yield statement, (*places, *wanted)):
             found.setdefault((place, key), []).append(Row(*kept))
         for place in places:
@@ -109,15 +115,22 @@ class StateRows:
                     return _Held(place, key, rows, str(marks[0].text) if marks else None)
         return None
 
-    def get(self, slot: Slot, name: str) -> Operation[Stored | None]:
+    def get(self, slot: Slot, name: str) -> Operation[Found | None]:
         held = yield from self._find(self._places(slot), name, sql.FIRST)
         if held is None:
             return None
         if held.is_list:
             raise holds_list(slot, name)
-        row = held.rows[0]
-        # What 1.x left has no version that a save would go on from.
-        return Stored(row.text, self._version(slot, name, row) if held.place in self._homes(slot) else 0)
+        return Found(held.rows[0], held.place in self._homes(slot))
+
+    async def version(self, slot: Slot, name: str, found: Found) -> int:
+        """Return the version of what `get` found."""
+        if not found.is_own:
+            # What 1.x left has no version that a save would go on from.
+            return 0
+        if self._seen is None:
+            return stored_version(found.row)
+        return self._seen.version((slot, name), found.row, (await Summed(found.row.text).summed()).checksum)
 
     def _version(self, slot: Slot, name: str, row: Row) -> int:
         return stored_version(row) if self._seen is None else self._seen.version((slot, name), row)
@@ -192,7 +205,12 @@ class StateRows:
 
     # Changing.
 
-    def put(self, slot: Slot, name: str, text: str, expected: int | None, again: bool) -> Operation[int]:
+    async def prepared(self, text: str) -> Summed:
+        """Return a text that is to be saved."""
+        needs_sum = self._columns >= Counted.CHECKSUMS or (self._seen is not None and self._keeps_texts)
+        return await Summed(text).summed() if needs_sum else Summed(text)
+
+    def put(self, slot: Slot, name: str, value: Summed, expected: int | None, again: bool) -> Operation[int]:
         held = yield from self._hold(slot, name)
         row = None if held is None or held.is_list else held.rows[0]
         # Without a column for it, a version is that of a text which this process has met.
@@ -203,28 +221,30 @@ class StateRows:
         if expected is not None and (version != expected or not is_known or (held is not None and held.is_list)):
             if not again:
                 raise StaleState(*slot, name, expected)
-            if row is not None and row.text == text and (version == expected + 1 or not is_counted):
+            if row is not None and row.text == value.text and (version == expected + 1 or not is_counted):
                 return expected + 1
             # An earlier run may have been done before others saved this.
             raise OutcomeUnknown("a state", unanswered=True)
         if held is None:
             place, key = yield from self._make_room(slot, name)
-            yield self._add(place, key, 0, text, 1)
+            yield self._add(place, key, 0, value, 1)
             # Behind it, so that who makes a list of this name meanwhile is met in one of the two rows.
             yield self._cut(place, key + HASH)
         elif row is None:
             yield self._cut(held.place, held.key)
             yield self._cut(held.place, held.key + HASH)
-            yield self._add(held.place, held.key, 0, text, 1)
+            yield self._add(held.place, held.key, 0, value, 1)
         else:
-            yield self._set(held.place, held.key, text, version + 1)
+            yield self._set(held.place, held.key, value, version + 1)
             if row.version == 0 or held.mark is not None:
                 # It was a list whose hash somebody removed, or over which Java saved a value.
                 yield self._cut(held.place, held.key, 1)
                 yield self._cut(held.place, held.key + HASH)
         return version + 1
 
-    def replace(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> Statement | None:
+    def replace(
+        self, slot: Slot, name: str, value: Summed, expected: int | None, fence: Fence | None
+    ) -> Statement | None:
         """Return the one statement that replaces a value and gives its version, as nearly all saves can be made.
 
         It gives nothing, and changes nothing, where there is no value, where it is at another version, where the lease
@@ -237,10 +257,10 @@ class StateRows:
             return None
         # The next version is above all that this process gave.
         least = 0 if seen is None else seen.version
-        given: list[Any] = [least, text, self._homes(slot)[0], self._keys(name)[0]]
+        given: list[Any] = [least, value.text, self._homes(slot)[0], self._keys(name)[0]]
         conditions: list[str] = []
         if self._columns >= Counted.CHECKSUMS:
-            given = [least, checksum_of(text), *given]
+            given = [least, value.checksum, *given]
             if seen is None or expected is None:
                 conditions.append(sql.COUNTED)
         if seen is not None and (conditions or expected is not None):
@@ -255,12 +275,11 @@ class StateRows:
             given += [fence.slot.user_id or "", fence.slot.session_id, fence.token]
         return statement + sql.GIVE_VERSION, tuple(given)
 
-    def saved(self, slot: Slot, name: str, text: str, version: int) -> None:
+    def saved(self, slot: Slot, name: str, value: Summed, version: int) -> None:
         """Take note that `put` or `replace` is done, and gave this version."""
         if self._seen is not None:
             stored = version if self._columns >= Counted.VERSIONS else 0
-            needs_memory = self._keeps_texts and self._columns < Counted.CHECKSUMS
-            self._seen.saved((slot, name), Seen(stored, checksum_of(text), version) if needs_memory else None)
+            self._seen.saved((slot, name), Seen(stored, value.checksum, version) if self._keeps_texts else None)
 
     def put_list(self, slot: Slot, name: str, texts: Sequence[str], *, fresh: bool, again: bool) -> Operation[None]:
         held = yield from self._hold(slot, name)
@@ -276,7 +295,7 @@ class StateRows:
         if held is not None and held.is_list:
             place, key = held.place, held.key
             if held.mark != mark:
-                yield self._set(place, key + HASH, mark, 0)
+                yield self._set(place, key + HASH, Summed(mark), 0)
             found = yield sql.ITEMS, (place, key)
             if [index for index, _ in found] == list(range(len(found))):
                 common = common_items([text for _, text in found], texts)
@@ -286,10 +305,10 @@ class StateRows:
             place, key = (yield from self._make_room(slot, name)) if held is None else held[:2]
             if held is not None:
                 yield self._cut(place, key + HASH)
-            yield self._add(place, key + HASH, 0, mark, 0)
+            yield self._add(place, key + HASH, 0, Summed(mark), 0)
             yield self._cut(place, key)
         if common < len(texts):
-            items = ((place, key, index, *self._kept(texts[index], 0)) for index in range(common, len(texts)))
+            items = ((place, key, index, *self._kept(Summed(texts[index]), 0)) for index in range(common, len(texts)))
             yield sql.add_row(self._columns), Many(items)
 
     def drop(self, slot: Slot, name: str | None) -> Operation[None]:
@@ -323,16 +342,16 @@ class StateRows:
             yield sql.DROP_SPELLED, (place,)
         return there
 
-    def _add(self, place: str, key: str, index: int, text: str, version: int) -> Statement:
-        return sql.add_row(self._columns), (place, key, index, *self._kept(text, version))
+    def _add(self, place: str, key: str, index: int, value: Summed, version: int) -> Statement:
+        return sql.add_row(self._columns), (place, key, index, *self._kept(value, version))
 
-    def _set(self, place: str, key: str, text: str, version: int) -> Statement:
-        return sql.set_row(self._columns), (*self._kept(text, version), place, key)
+    def _set(self, place: str, key: str, value: Summed, version: int) -> Statement:
+        return sql.set_row(self._columns), (*self._kept(value, version), place, key)
 
-    def _kept(self, text: str, version: int) -> tuple[Any, ...]:
+    def _kept(self, value: Summed, version: int) -> tuple[Any, ...]:
         """Return what the columns of a row hold; rows of lists have neither a version nor a note."""
-        note = note_of(version, text) if version and self._columns >= Counted.CHECKSUMS else None
-        return (text, version, note)[: self._columns]
+        note = note_of(version, value) if version and self._columns >= Counted.CHECKSUMS else None
+        return (value.text, version, note)[: self._columns]
 
     def _cut(self, place: str, key: str, index: int = 0) -> Statement:
         """Return the statement that removes the rows of a name from an item on."""
@@ -343,11 +362,13 @@ class StateRows:
     def _hold(self, slot: Slot, name: str) -> Operation[_Held | None]:
         """Find what is to be replaced, and let nobody else replace it before this is over."""
         homes = self._homes(slot)
-        held = yield from self._find(homes, name, sql.HELD)
+        # Where only we write, the version says all that has to be known of a text.
+        texts = self._seen is not None
+        held = yield from self._find(homes, name, sql.HELD, texts=texts)
         if held is None:
             # There is no row to be held.
             yield sql.LOCK_NAME, (f"{homes[0]} {name}",)
-            held = yield from self._find(homes, name, sql.HELD)
+            held = yield from self._find(homes, name, sql.HELD, texts=texts)
         return held
 
     def _make_room(self, slot: Slot, name: str) -> Operation[tuple[str, str]]:
@@ -361,7 +382,7 @@ class StateRows:
             # The table takes another slot for this one, or may come to.
             place = others[0]
         if place.startswith(names.HASHED) and not (yield sql.HOLD_IDS, (place, IDS)):
-            yield self._add(place, IDS, 0, names.write_ids(slot), 0)
+            yield self._add(place, IDS, 0, Summed(names.write_ids(slot)), 0)
         key, *others = self._keys(name)
         marked = key, key + HASH
         if others and (

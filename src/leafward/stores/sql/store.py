@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from typing import Protocol, Self
 
 from leafward.stores.background import BackgroundTasks
 from leafward.stores.contracts import Durability, Store
-from leafward.stores.leases import Lease, LeaseTable, TableLeases
+from leafward.stores.leases import Lease, Leases, LeaseTable, TableLeases
 from leafward.stores.sql.context import SqlEntries
 from leafward.stores.sql.messages import SqlMessages
 from leafward.stores.sql.running import Runner
 from leafward.stores.sql.sessions import SqlRegistry
+from leafward.stores.states.store import Fenced as FencedStates
 from leafward.stores.states.store import OpenStates, StateStore
-from leafward.stores.states.table import StateTable
+from leafward.stores.states.table import Layout, StateTable
 
 
 class Serving(Runner, LeaseTable, Protocol):
@@ -24,16 +26,32 @@ class SqlStore(ABC):
     """What all stores on a runner have in common; a backend adds how it is opened and how it ends."""
 
     distributed = False
+    leases: Leases
+    _states: weakref.ref[StateStore] | None = None
 
-    def __init__(self, runner: Serving, states: StateTable, max_message_bytes: int) -> None:
+    def __init__(self, runner: Serving, states: StateTable, max_message_bytes: int, layout: Layout = "2.x") -> None:
         self._serving = runner
+        self.state_table = states
+        self._layout: Layout = layout
         self.max_message_bytes = max_message_bytes
         self.background = BackgroundTasks()
         self.messages = SqlMessages(runner)
         self.entries = SqlEntries(runner)
         self.registry = SqlRegistry(runner, states)
         self.leases = TableLeases(runner)
-        self.states: StateStore = OpenStates(states, self.leases, distributed=self.distributed)
+
+    @property
+    def states(self) -> StateStore:
+        """Typed state, in slots of users and sessions."""
+        states = None if self._states is None else self._states()
+        if states is None:
+            states = self._make_states()
+            # They refer to the store: if it referred to them too, a store that is dropped would wait to be collected.
+            self._states = weakref.ref(states)
+        return states
+
+    def _make_states(self) -> StateStore:
+        return OpenStates(self.state_table, self, self._layout)
 
     def fenced(self, lease: Lease) -> Store:
         """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
@@ -64,11 +82,13 @@ class Fenced(SqlStore):
         self.background = store.background
         self.leases = store.leases
         self.registry = store.registry
-        self.states = store.states.with_lease(lease)
         self.messages = SqlMessages(runner, lease.fence, store.messages)
         self.entries = SqlEntries(runner, lease.fence)
         # A lease is renewed as long as somebody has it: whoever writes behind it does.
         self._lease = lease
+
+    def _make_states(self) -> StateStore:
+        return FencedStates(self.unfenced.states, self._lease, self)
 
     def fenced(self, lease: Lease) -> Store:
         return self.unfenced.fenced(lease)

@@ -11,7 +11,7 @@ from leafward.core.attached_state import AttachedState
 from leafward.core.errors import MessageNotFound, StaleSession
 from leafward.core.ids import Scope
 from leafward.core.json import decode_body, encode
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read
 from leafward.core.notices import shown_tokens
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.stores.contracts import Appended, Usage, Weight
@@ -196,7 +196,7 @@ def _replace(
     session = session._replace(window=(yield from weigh_window(session)) if weigh else None)
     yield from record(session, "update", [message.id])
     stored = Message.stored(message.id, message.role, created_at, decode_body(draft.body))
-    changed = (old_role, decode_body(old_body)) != (stored.role, stored.body)
+    changed = (old_role, decode_body(old_body)) != (stored.role, body_to_read(stored))
     return Appended([stored], 0, (yield from _weight(session)) if weigh else None, changed, session.version + 1)
 
 

@@ -6,9 +6,7 @@ import asyncio
 import os
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.sql.state_table import SqlStates
-from leafward.stores.sql.states import StateRows
-from leafward.stores.states.standalone import Opened, Standalone
+from leafward.stores.states.standalone import Opened, Standalone, opened_with
 from leafward.stores.states.table import Layout, check_layout
 
 
@@ -26,5 +24,5 @@ class SqliteAgentStateStore(Standalone):
 
         if not self._create and not await asyncio.to_thread(os.path.exists, self._path):
             raise ConfigurationError(f"{self._path} does not exist: make the store with create=True")
-        store = await open_sqlite(f"sqlite:///{self._path}")
-        return Opened(SqlStates(store.runner, StateRows(self._layout)), store.runner, store.close)
+        store = await open_sqlite(f"sqlite:///{self._path}", layout=self._layout)
+        return opened_with(store, store.runner)

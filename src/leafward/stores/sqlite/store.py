@@ -20,12 +20,13 @@ from leafward.stores.sql.state_table import SqlStates
 from leafward.stores.sql.states import StateRows
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.sqlite import forking
-from leafward.stores.sqlite.backup import copy_database
+from leafward.stores.sqlite.backup import copy_database, fsync
 from leafward.stores.sqlite.connection import Database, guarded
 from leafward.stores.sqlite.lock import Share, WriterLock, owner_only
 from leafward.stores.sqlite.parts import Parts
 from leafward.stores.sqlite.running import SqliteRunner
 from leafward.stores.sqlite.setup import prepare
+from leafward.stores.states.table import Layout
 from leafward.stores.urls import without_secrets
 
 DEFAULT_PREFIX = "leafward_"
@@ -36,7 +37,13 @@ class SqliteStore(SqlStore):
     """Sessions in one SQLite file, shared by any number of processes of one machine."""
 
     def __init__(
-        self, database: Database, guard: Guard, lock: WriterLock, connection: sqlite3.Connection, max_message_bytes: int
+        self,
+        database: Database,
+        guard: Guard,
+        lock: WriterLock,
+        connection: sqlite3.Connection,
+        max_message_bytes: int,
+        layout: Layout = "2.x",
     ) -> None:
         self._database = database
         self._guard = guard
@@ -46,7 +53,7 @@ class SqliteStore(SqlStore):
         self._parts = Parts(database, guard, lock, connection)
         self._writer, self._upkeep = self._parts.writer, self._parts.upkeep
         self.runner = SqliteRunner(self._parts, self._signals)
-        super().__init__(self.runner, SqlStates(self.runner, StateRows("2.x")), max_message_bytes)
+        super().__init__(self.runner, SqlStates(self.runner, StateRows(layout)), max_message_bytes, layout)
         self._closing: Future[None] | None = None
         forking.remember(self)
         self._parts.start()
@@ -54,6 +61,18 @@ class SqliteStore(SqlStore):
     def durability(self) -> Durability:
         """Tell what a finished write survives; `"process"` when that was asked for, or on a file system in memory."""
         return self._database.found_durability()
+
+    async def survive_power_cuts(self) -> None:
+        """Have every commit from now on survive a power cut, also in a store opened with `durability="process"`."""
+        self._guard.check()
+        await self._guard.loop.run_in_executor(None, guarded, self._database, self._flush_from_now_on)
+
+    def _flush_from_now_on(self) -> None:
+        # Between two transactions: inside one, SQLite does not change this.
+        with self._writer.in_sqlite:
+            self._database.flush_commits(self._connection)
+        # The log may have been made by a process that flushes nothing, and its name not be on the disk yet.
+        fsync(Path(self._database.path).parent)
 
     async def settle(self) -> None:
         """Return once the search index holds every message and nothing of a cleared session is left in the tables."""
@@ -119,10 +138,11 @@ async def open_sqlite(
     table_prefix: str = DEFAULT_PREFIX,
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
     share: Share = owner_only,
+    layout: Layout = "2.x",
 ) -> SqliteStore:
     """Open `sqlite:///relative.db` or `sqlite:////absolute.db`, making the file and its directory when missing.
 
-    The files are for their owner alone, unless `share` lets others use them.
+    The files are for their owner alone, unless `share` lets others use them. States are in AgentScope's `layout`.
     """
     check_options(durability, max_message_bytes)
     if not isinstance(table_prefix, str) or not _PREFIX.fullmatch(table_prefix):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -135,7 +155,7 @@ async def open_sqlite(
     except asyncio.CancelledError:
         opening.add_done_callback(_abandon)
         raise
-    return SqliteStore(database, guard, lock, connection, max_message_bytes)
+    return SqliteStore(database, guard, lock, connection, max_message_bytes, layout)
 
 
 def _path(url: str) -> str:

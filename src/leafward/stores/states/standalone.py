@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from leafward.core.errors import StoreError
+from leafward.stores.contracts import Store
 from leafward.stores.leases import LeaseTable, Slot, TableLeases
+from leafward.stores.sql.store import SqlStore
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import StateTable
 
@@ -20,6 +22,17 @@ class Opened(NamedTuple):
     table: StateTable
     leases: LeaseTable
     close: Callable[[], Awaitable[None]]
+    store: Callable[[], Awaitable[SqlStore]]
+    """Returns the store that these states are of, once it can keep sessions."""
+
+
+def opened_with(store: SqlStore, leases: LeaseTable) -> Opened:
+    """Return what there is of a store that can keep sessions as soon as it is open."""
+
+    async def whole() -> SqlStore:
+        return store
+
+    return Opened(store.state_table, leases, store.close, whole)
 
 
 class Later(Generic[T]):
@@ -35,9 +48,13 @@ class Later(Generic[T]):
     def is_open(self) -> bool:
         return self._opening is not None and self._opening.done() and not _has_failed(self._opening)
 
-    async def get(self) -> T:
+    def check(self) -> None:
+        """Raise if it was closed."""
         if self._closed:
             raise StoreError(f"{self._what} is closed: make another")
+
+    async def get(self) -> T:
+        self.check()
         if self._opening is None or _has_failed(self._opening):
             self._opening = asyncio.ensure_future(self._open())
         # Whoever is cancelled leaves the opening to those who wait with it.
@@ -63,14 +80,27 @@ class Standalone(StateStore):
     def __init__(self, what: str, open: Callable[[], Awaitable[Opened]]) -> None:
         self._what = what
         self._later = Later(what, open)
+        self._store: SqlStore | None = None
         self.leases = TableLeases(_LaterLeases(self._later))
 
-    async def opened(self) -> Opened:
-        """Return the open store; one that could not be opened is tried again."""
-        return await self._later.get()
-
     async def _table(self) -> StateTable:
-        return (await self.opened()).table
+        return (await self._later.get()).table
+
+    @property
+    def store(self) -> Store:
+        self._later.check()
+        if self._store is None:
+            raise StoreError(f"{self._what} is not open yet: `await states.open()` opens it and returns its store")
+        return self._store
+
+    async def open(self) -> Store:
+        opened = await self._later.get()
+        if self._store is None:
+            store = await opened.store()
+            # One queue for all who ask for a lease in this process, here or there.
+            store.leases = self.leases
+            self._store = store
+        return self._store
 
     async def close(self) -> None:
         """Finish what was begun and let go of the store; a second call does nothing."""

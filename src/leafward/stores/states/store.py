@@ -7,14 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from leafward.core.errors import StaleState, StateDecodeError
 from leafward.core.ids import check_id, refusal
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Lease, Leases, Slot
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
-from leafward.stores.states.table import Layout, StateTable, check_name
+from leafward.stores.states.table import KeepsLaidOut, Layout, StateTable, check_name
+
+if TYPE_CHECKING:
+    from leafward.core.agent_texts import StateText
+    from leafward.stores.contracts import Store
 
 _LAST_VERSION = 2**63 - 1
 _MANY = 1_000
@@ -34,20 +38,44 @@ class StateStore(VersionedStateStore, ABC):
     async def _table(self) -> StateTable:
         """Return what keeps the texts, opened when it is first needed."""
 
+    @property
+    @abstractmethod
+    def store(self) -> Store:
+        """The store behind these states: its sessions, messages and leases are in the same database.
+
+        Of states with a lease it is the store behind that lease, so that what is written to it is fenced too.
+
+        Raises:
+            StoreError: a store of states by itself was not opened yet: `await states.open()`.
+        """
+
+    @abstractmethod
+    async def open(self) -> Store:
+        """Return `store`, opened if it is not yet; what sessions need there is made if it is missing."""
+
     def with_lease(self, lease: Lease) -> StateStore:
         """Return a store whose every write is refused, with `LeaseLost`, once another holder came."""
         return Fenced(self, lease)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         slot = self._writable(_slot(key, name))
-        await self._save(slot, name, _values().write_state(value, name, of_1x=is_of_1x(self)))
+        await self._save(slot, name, _values().write_for_store(value, name, of_1x=is_of_1x(self)))
 
-    async def _save(self, slot: Slot, name: str, written: str | list[str]) -> None:
+    async def _save(self, slot: Slot, name: str, written: str | list[str] | StateText) -> None:
         table = await self._table()
-        if isinstance(written, str):
-            await table.put(slot, name, written, None, self._fence)
-        else:
+        if isinstance(written, list):
             await table.put_list(slot, name, written, self._fence)
+        else:
+            await self._put(table, slot, name, written, None)
+
+    async def _put(
+        self, table: StateTable, slot: Slot, name: str, written: str | StateText, expected: int | None
+    ) -> int:
+        if isinstance(written, str):
+            return await table.put(slot, name, written, expected, self._fence)
+        if isinstance(table, KeepsLaidOut):
+            return await table.put_laid_out(slot, name, written, expected, self._fence)
+        return await table.put(slot, name, written.spelled(), expected, self._fence)
 
     @overload
     async def get(self, key: AnyKey, name: str) -> dict[str, Any] | None: ...
@@ -68,8 +96,14 @@ class StateStore(VersionedStateStore, ABC):
         stored = await (await self._table()).get(slot, name, versioned=versioned)
         if stored is None:
             return Versioned(None, 0)
+        values = _values()
         try:
-            return Versioned(_values().read_value(stored.text, type), stored.version)
+            if values.takes_long(stored.text, type):
+                # Others would wait for it.
+                value = await asyncio.to_thread(values.read_value, stored.text, type)
+            else:
+                value = values.read_value(stored.text, type)
+            return Versioned(value, stored.version)
         except ValueError as error:
             raise StateDecodeError(*slot, name, str(error)) from error
 
@@ -79,11 +113,11 @@ class StateStore(VersionedStateStore, ABC):
             raise ValueError(f"expected is the version that get_versioned() gave, or -1, not {expected!r}")
         if isinstance(value, (list, tuple)):
             raise ValueError("a list has no version: save it with save_list()")
-        text = _values().write_value(value, of_1x=is_of_1x(self))
+        written = _values().write_for_store(value, name, of_1x=is_of_1x(self))
         if expected > _LAST_VERSION:
             raise StaleState(*slot, name, expected)
         wanted = None if expected == UNCONDITIONAL else expected
-        return await (await self._table()).put(slot, name, text, wanted, self._fence)
+        return await self._put(await self._table(), slot, name, written, wanted)
 
     async def save_list(self, key: AnyKey, name: str, values: Sequence[Any]) -> None:
         slot = self._writable(_slot(key, name))
@@ -145,20 +179,31 @@ async def save_written(states: StateStore, key: AnyKey, name: str, written: str 
 class Fenced(StateStore):
     """A store of states that is written to behind a lease."""
 
-    def __init__(self, store: StateStore, lease: Lease) -> None:
+    def __init__(self, states: StateStore, lease: Lease, store: Store | None = None) -> None:
+        self._states = states
         self._store = store
-        self.distributed = store.distributed
-        self.leases = store.leases
+        self.distributed = states.distributed
+        self.leases = states.leases
         self._fence = lease.fence
-        self._layout = store._layout
+        self._layout = states._layout
         # A lease is renewed as long as somebody has it: whoever writes behind it does.
         self._lease = lease
 
     async def _table(self) -> StateTable:
-        return await self._store._table()
+        return await self._states._table()
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            self._store = self._states.store.fenced(self._lease)
+        return self._store
+
+    async def open(self) -> Store:
+        await self._states.open()
+        return self.store
 
     def with_lease(self, lease: Lease) -> StateStore:
-        return self._store.with_lease(lease)
+        return self._states.with_lease(lease)
 
     async def close(self) -> None:
         """Do nothing: the store that these are of is closed by itself."""
@@ -167,13 +212,22 @@ class Fenced(StateStore):
 class OpenStates(StateStore):
     """The states of a store that is open."""
 
-    def __init__(self, table: StateTable, leases: Leases, *, distributed: bool) -> None:
-        self._states = table
-        self.leases = leases
-        self.distributed = distributed
+    def __init__(self, table: StateTable, store: Store, layout: Layout) -> None:
+        self._texts = table
+        self._store = store
+        self._layout = layout
+        self.leases = store.leases
+        self.distributed = store.distributed
 
     async def _table(self) -> StateTable:
-        return self._states
+        return self._texts
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    async def open(self) -> Store:
+        return self._store
 
     async def close(self) -> None:
         """Do nothing: the store that these are of is closed by itself."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from leafward.core.errors import ConfigurationError, InvalidId, StateDecodeError
 from leafward.core.ids import check_id
@@ -20,6 +20,8 @@ EMPTY = "empty:0"
 """What says, beside a list, that it is empty; Java writes the same."""
 FILLED = "py:content"
 """What says that it is not; no hash that Java computes is so, whereupon it trusts nothing and writes the list anew."""
+LONG = 300_000
+"""Characters of a text whose checksum takes longer than handing it to a thread."""
 OF_SANDBOXES = "_sandbox_state"
 """Java keeps the state of sandboxes in slots that are nobody's sessions."""
 
@@ -29,6 +31,23 @@ class Stored(NamedTuple):
 
     text: str | bytes
     version: int
+
+
+class LaysOut(Protocol):
+    """A value as JSON that is laid out when it is asked for."""
+
+    def laid_out(self) -> str: ...
+
+
+@runtime_checkable
+class KeepsLaidOut(Protocol):
+    """A table that keeps values laid out for people, and does so where no one waits for it."""
+
+    async def put_laid_out(
+        self, slot: Slot, name: str, value: LaysOut, expected: int | None, fence: Fence | None
+    ) -> int:
+        """Store a value as `StateTable.put` does."""
+        ...
 
 
 class StateTable(Protocol):
