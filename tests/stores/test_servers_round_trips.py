@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -165,3 +166,19 @@ class TestRoundTrips(BehindAProxy):
 
     async def test_of_a_head_of_a_session_that_was_never_written_to(self, behind: ServerStore, proxy: Proxy) -> None:
         assert await self.counted(proxy, lambda: behind.messages.head(S, NAMES)) == 1
+
+    async def test_of_a_head_after_others_were_cancelled(self, behind: ServerStore, proxy: Proxy) -> None:
+        await Agent(behind).step()
+        await self.counted(proxy, lambda: behind.messages.head(S, NAMES))
+        for turns in range(12):
+            looking = asyncio.ensure_future(behind.messages.head(S, NAMES))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            # What was sent is answered before the connection serves another.
+            await behind.messages.revision(S)
+
+        before = proxy.packets
+        await behind.messages.head(S, NAMES)
+        assert proxy.packets - before == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -12,7 +13,7 @@ from leafward import LATEST_LEAF, open_store, user
 from leafward.core.attached_state import AttachedState
 from leafward.core.errors import LeafwardError
 from leafward.core.ids import Scope
-from leafward.stores import Appended, Draft, Usage
+from leafward.stores import Appended, Draft, Head, Usage
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.operations import Operation, find_session
 from leafward.stores.sql.store import SqlStore
@@ -91,6 +92,10 @@ class Steps:
         return Usage(7, 7, 0.5, model, self._random.choice([*USAGE_IDS, f"call {self._count}"]))
 
 
+def draft(id: str) -> Draft:
+    return Draft(*user(f"text of {id}", id=id).sealed(), 3)
+
+
 async def outcome(store: SqlStore, call: str, given: dict[str, Any]) -> Any:
     """Return what a step returned or raised."""
     try:
@@ -137,13 +142,15 @@ def _rows() -> Operation[dict[str, Any]]:
     }
 
 
-class TestTheSameSteps(OnBothServers):
+class ByTwoProcesses(OnBothServers):
     @pytest.fixture
     async def other(self, store: ServerStore, url: str) -> AsyncGenerator[ServerStore]:
         """The same store, as another process has it."""
         async with opened(url, table_prefix=PREFIX) as other:
             yield other
 
+
+class TestTheSameSteps(ByTwoProcesses):
     @pytest.mark.parametrize("seed", range(12))
     async def test_by_two_processes_leave_the_rows_and_give_the_results_that_they_do_in_memory(
         self, store: ServerStore, other: ServerStore, seed: int
@@ -161,3 +168,84 @@ class TestTheSameSteps(OnBothServers):
                 assert await rows(store) == await rows(memory), (number, call, given)
                 head = await memory.messages.head(S, [])
                 steps.version, steps.leaf_id = head.version, head.leaf_id
+
+
+class TestAPathThroughManyLanes(ByTwoProcesses):
+    @pytest.mark.parametrize("lanes", [2, 4, 5, 8, 9, 12])
+    async def test_has_the_states_of_its_beginning_and_is_continued(
+        self, store: ServerStore, other: ServerStore, lanes: int
+    ) -> None:
+        plan, todo = AttachedState("plan", '{"n":1}'), AttachedState("todo", '{"n":2}')
+        await store.messages.append(S, [draft("0")], LATEST_LEAF, state=[plan])
+        for lane in range(1, lanes):
+            await store.messages.append(S, [draft(f"end of {lane}")], f"{lane - 1}")
+            # The parent has a child: its next one begins a lane.
+            await store.messages.append(S, [draft(f"{lane}")], f"{lane - 1}")
+
+        head = await store.messages.head(S, ["plan", "never"], ids=["0", "end of 1"])
+        stepped = await other.messages.append(S, [draft("new")], LATEST_LEAF, state=[plan, todo])
+        again = await other.messages.append(S, [draft("newer")], "new", state=[todo, AttachedState("never", None)])
+        removed = await store.messages.append(S, [], "newer", state=[AttachedState("plan", None), todo])
+
+        assert (head.leaf_id, head.states, head.known) == (
+            f"{lanes - 1}",
+            {"plan": {"n": 1}},
+            {"0": True, "end of 1": False},
+        )
+        assert [list(one.states) for one in (stepped, again, removed)] == [[todo], [], [AttachedState("plan", None)]]
+        assert await store.messages.states(S, "newer", ["plan", "todo"]) == {"todo": {"n": 2}}
+        assert await store.messages.states(S, "new", ["plan", "todo"]) == {"plan": {"n": 1}, "todo": {"n": 2}}
+
+
+class TestAHeadOfMuch(ByTwoProcesses):
+    @pytest.mark.parametrize("count", [5, 9, 16, 17, 90])
+    async def test_has_all_that_is_asked_for(self, store: ServerStore, count: int) -> None:
+        names, ids = [f"name {n}" for n in range(count)], [f"{n}" for n in range(count)]
+        for n, (name, id) in enumerate(zip(names, ids, strict=True)):
+            state = [AttachedState(name, f'{{"n":{n}}}')] if n % 3 else []
+            await store.messages.append(S, [draft(id)], ids[n - 2] if n == count - 1 else LATEST_LEAF, state=state)
+
+        head = await store.messages.head(S, [*names, "never"], ids=[*ids, "no such message", ids[0]])
+
+        # The last message was put beside the one before it.
+        beside = ids[-2]
+        states = {name: {"n": n} for n, name in enumerate(names) if n % 3 and ids[n] != beside}
+        assert head == Head(count, ids[-1], states, {id: id != beside for id in ids})
+
+
+class TestStepsAtTheSameTime(ByTwoProcesses):
+    async def test_by_two_processes_are_one_chain_and_counted_once_each(
+        self, store: ServerStore, other: ServerStore
+    ) -> None:
+        await store.messages.append(S, [draft("first")], LATEST_LEAF)
+
+        async def work(one: ServerStore, name: str) -> list[Appended]:
+            done: list[Appended] = []
+            for number in range(25):
+                state = [AttachedState("turn", f'{{"of":"{name} {number}"}}'), AttachedState("plan", "{}")]
+                usage = Usage(1, 2, 0.5, "model", f"call {name} {number}" if number % 2 else None)
+                given = [draft(f"{name} {number}")]
+                done.append(await one.messages.append(S, given, LATEST_LEAF, state=state, usage=usage))
+                if number % 5 == 0:
+                    changed = [AttachedState("set", f'{{"of":"{name} {number}"}}')]
+                    done.append(await one.messages.append(S, [], LATEST_LEAF, state=changed))
+            return done
+
+        both = await asyncio.gather(work(store, "a"), work(other, "b"), work(store, "c"), work(other, "d"))
+
+        done = sorted((one for each in both for one in each), key=lambda one: one.version)
+        assert [one.version for one in done] == list(range(2, 2 + 4 * 30))
+        steps = [one for one in done if one.inserted]
+        path = await store.messages.path(S, None)
+        assert [message.id for message in path] == ["first", *(one.messages[0].id for one in steps)]
+        assert [one.states[0].name for one in steps] == ["turn"] * 100
+        # The same all the time: it is attached to the first of them, by the one that came first.
+        assert [[state.name for state in one.states[1:]] for one in steps] == [["plan"]] + [[]] * 99
+        for one in done:
+            found = await other.messages.states(S, one.attached_to, [state.name for state in one.states])
+            assert [found[state.name] for state in one.states[:1] if one.inserted] == [
+                {"of": message.id} for message in one.messages
+            ]
+        info = await store.registry.get(S)
+        assert info is not None
+        assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (100, 200, 50.0)

@@ -16,7 +16,10 @@ from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
 
 _PROMPT = "(SELECT tokens FROM {p}prompt p WHERE p.session_no = moved.session_no)"
-_DRAFTS = "unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[])"
+_DRAFTS = "unnest($7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[]) WITH ORDINALITY"
+# Of arrays PostgreSQL expects ten rows, plans anew each time because of them, and takes longer for that than to run it.
+_DRAFT = """(
+            SELECT ($7::text[])[1], ($8::text[])[1], ($9::bigint[])[1], ($10::bigint[])[1], ($11::text[])[1], 1)"""
 _INSERT = "INSERT INTO {p}message (place, tree_no, seq, id, role, tokens, created_at, body)"
 _KEEP = "INSERT INTO {p}point (tree_no, name, place, seq, text, digest)"
 _COUNT = "INSERT INTO {p}used (session_no, usage_id, model, input_tokens, output_tokens, cost, at)"
@@ -35,13 +38,13 @@ _FIND = f"""
         WHERE s.session_no = seen.session_no AND s.version = seen.version AND s.tree_no = seen.tree_no
             AND l.floor <= seen.leaf + 1 AND (s.window_tokens IS NOT NULL OR NOT $12::boolean)
             AND NOT EXISTS (SELECT 1 FROM {{p}}message m WHERE m.place > seen.leaf AND m.place < (l.lane_no + 1) << 32)
-            AND NOT EXISTS (SELECT 1 FROM {{p}}message m WHERE m.tree_no = seen.tree_no AND m.id = ANY($7::text[]))
+            AND NOT EXISTS (SELECT 1 FROM {{p}}message m WHERE m.tree_no = seen.tree_no AND m.id = {{ids}})
             {{conditions}}
         RETURNING s.session_no, s.tree_no, s.version, s.leaf, s.window_tokens
     ), added AS (
         {_INSERT}
         SELECT moved.leaf - $4::bigint + d.n, moved.tree_no, moved.version, d.id, d.role, d.tokens, d.created_at, d.body
-        FROM moved CROSS JOIN {_DRAFTS} WITH ORDINALITY AS d (id, role, tokens, created_at, body, n)
+        FROM moved CROSS JOIN {{drafts}} AS d (id, role, tokens, created_at, body, n)
     ){{extras}}
     SELECT moved.session_no, moved.tree_no, moved.version, moved.leaf, moved.window_tokens,
         CASE WHEN $12 THEN {_PROMPT} END{{kept}}
@@ -117,6 +120,7 @@ class _Shape(NamedTuple):
     named: bool
     """Whether the usage is counted under a name."""
     states: int
+    is_single: bool = False
     has_parent: bool = False
     has_version: bool = False
 
@@ -137,7 +141,7 @@ class PostgresAppending:
         usage, states = command.usage, digested(command.state)
         parent = command.parent if isinstance(command.parent, str) else None
         shape = _shape(fence, usage, len(states))._replace(
-            has_parent=parent is not None, has_version=command.expected_version is not None
+            is_single=len(drafts) == 1, has_parent=parent is not None, has_version=command.expected_version is not None
         )
         rows = await connection.fetch(
             self._find_text(shape),
@@ -261,6 +265,8 @@ class PostgresAppending:
         return self._fill(
             _FIND,
             held=lease,
+            ids="($7::text[])[1]" if shape.is_single else "ANY($7::text[])",
+            drafts=_DRAFT if shape.is_single else _DRAFTS,
             used=used,
             conditions=" ".join(conditions),
             extras=counted + kept,
