@@ -44,6 +44,8 @@ class Tip(NamedTuple):
     window: int | None
     """Tokens of the history that ends at the leaf; `None` when that has to be summed up."""
     prompt: int | None
+    version: int
+    """The number of the session's last change."""
 
 
 class Replica:

@@ -224,7 +224,7 @@ def _find_tip(scope: Scope) -> Operation[Tip]:
     line_id = yield from records.neighbour(Append(scope, [], LATEST_LEAF))
     listed = listing((yield from registry.read_info(session.session_no)))
     prompt = single((yield sql.GET_PROMPT_TOKENS, (session.session_no,)))
-    return Tip(line_id, listed, session.window, prompt)
+    return Tip(line_id, listed, session.window, prompt, session.version)
 
 
 def _append(replica: Replica, command: Append, tip: Tip) -> Attempt[Appended]:
@@ -232,10 +232,12 @@ def _append(replica: Replica, command: Append, tip: Tip) -> Attempt[Appended]:
     at = now_micros()
     window = None if tip.window is None else tip.window + sum(draft.tokens for draft in command.drafts)
     weight = Weight(window, tip.prompt) if command.weigh and window is not None else None
-    result = Appended([draft.message for draft in command.drafts], len(command.drafts), weight)
+    messages = [draft.message for draft in command.drafts]
+    version = tip.version + 1
+    result = Appended(messages, len(messages), weight, version=version, attached_to=messages[-1].id)
     told = records.record(command, result, at, tip.line_id)
     written = _following(replica, replica.own, [], told, _listed_at(tip.listing, at))
-    return Attempt([written], result, tip=tip._replace(line_id=told[-1].id, window=window))
+    return Attempt([written], result, tip=tip._replace(line_id=told[-1].id, window=window, version=version))
 
 
 def _try(replica: Replica, command: Command[Any], at: int | None = None) -> Attempt[Any]:
