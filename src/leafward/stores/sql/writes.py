@@ -60,7 +60,7 @@ def append(
     if not drafts and state:
         place = yield from _find_parent(session, parent)
     version = session.version + 1
-    attached = (yield from points.attach(session, place, state, version)) if state else []
+    attached = (yield from points.attach(session, place, state, version)) if state else ()
     counted = False
     if usage is not None:
         named = _named(usage, rows, (yield from now()))
