@@ -73,8 +73,9 @@ async def test_the_repertoire_has_every_public_call_and_tool(
         tools = {*await Tenant(store, ("a", "a", "a"), 9).manager.tools(), *await all_tools(store)}
     made = {call for tenant in tenants for call in tenant.witness.calls()}
 
-    # The states of a store are closed with it, and have its leases.
-    states = public(StateStore) - {f"StateStore.{name}" for name in ("close", "leases", "distributed")}
+    # The states of a store are opened and closed with it, and have its leases.
+    of_the_store = ("open", "close", "leases", "distributed", "store")
+    states = public(StateStore) - {f"StateStore.{name}" for name in of_the_store}
     wanted = public(Session) | public(SessionManager) | public(Leases) | public(Lease) | states
     assert wanted - made == set()
     assert {f"tool {name}" for name in tools} - made == set()

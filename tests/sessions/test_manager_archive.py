@@ -29,7 +29,7 @@ async def export_filled(store: Store) -> dict[str, Any]:
     manager = manage(store)
     await manager.create("chat", session_id="s", parent_session_id="before", model="a-model", source="web")
     await fill(manager.get_session("s"))
-    await manager.add_usage("s", 10, 20, 0.125)
+    await manager.add_usage("s", 10, 20, 0.125, model="a-model", usage_id="call 1")
     return await manager.export_session("s")
 
 
@@ -74,7 +74,7 @@ def vars_of(info: object) -> dict[str, Any]:
 async def test_an_export_says_what_it_is(store: Store) -> None:
     exported = await export_filled(store)
 
-    assert (exported["format"], exported["version"]) == ("leafward.session", 1)
+    assert (exported["format"], exported["version"]) == ("leafward.session", 2)
     assert [one["message"]["id"] for one in exported["messages"]][-3:] == ["x0", "x1", "root 2"]
     assert {one["message"]["id"]: one["parent"] for one in exported["messages"]}["x0"] == "m3"
     assert exported["leaf"] == "m7"
@@ -87,6 +87,13 @@ async def test_an_export_says_what_it_is(store: Store) -> None:
     assert exported["notices"] == [{"message_id": "loading", "call_id": "c1", "notice": "[skill unloaded: tea]"}]
     assert "Quiet" not in json.dumps(exported["context"])
     assert exported["session"]["inputTokens"] == 10
+    assert [(one["message"], one["name"], one["value"]) for one in exported["states"]] == [
+        ("x1", "aside", {"deep": ["🦊", None]}),
+        (None, "walnuts", {"cracked": 0}),
+        ("m5", "walnuts", {"cracked": 6}),
+        ("x1", "walnuts", None),
+    ]
+    assert [(one["id"], one["model"], one["cost"]) for one in exported["usages"]] == [("call 1", "a-model", 0.125)]
 
 
 async def test_the_format_page_names_every_key_of_an_export(store: Store) -> None:
@@ -94,7 +101,7 @@ async def test_the_format_page_names_every_key_of_an_export(store: Store) -> Non
     exported = await export_filled(store)
 
     missing = [key for key in exported if f"`{key}`" not in page]
-    for name in ("session", "messages", "compactions", "context", "notices", "prompt"):
+    for name in ("session", "messages", "compactions", "context", "notices", "prompt", "states", "usages"):
         section = page.partition(f"**`{name}`**")[2].partition("\n**`")[0]
         sample = exported[name][0] if isinstance(exported[name], list) else exported[name]
         missing += [f"{name}.{key}" for key in sample if f"`{key}`" not in section]
@@ -159,7 +166,7 @@ async def test_something_else_is_not_an_exported_session(store: Store, data: Any
     assert "not an exported session" in await refusal(SessionManager(store), data)
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1"])
+@pytest.mark.parametrize("version", [0, 3, None, "1"])
 async def test_an_export_of_another_version_is_refused_by_number(store: Store, version: object) -> None:
     data = {**await _exported(), "version": version}
 
@@ -205,6 +212,15 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "skills twice": (lambda data: data["skills"].append(data["skills"][0]), "skill"),
     "a notice on nothing": (lambda data: data["notices"][0].update(message_id="gone"), "'gone'"),
     "notices twice": (lambda data: data["notices"].append(data["notices"][0]), "notice"),
+    "a state on nothing": (lambda data: data["states"][0].update(message="gone"), "'gone'"),
+    "a state that is no object": (lambda data: data["states"][0].update(value=[]), "states[0].value"),
+    "a state twice": (lambda data: data["states"].append(data["states"][0]), "a state of a message"),
+    "a state with a refused name": (lambda data: data["states"][0].update(name=""), "states[0].name"),
+    "an open turn": (lambda data: data["states"][0].update(name="leafward.turn"), "states[0].name"),
+    "usage twice": (lambda data: data["usages"].append(data["usages"][0]), "the id of a usage"),
+    "usage with a refused id": (lambda data: data["usages"][0].update(id=" "), "usages[0].id"),
+    "usage below zero": (lambda data: data["usages"][0].update(inputTokens=-1), "usages[0].inputTokens"),
+    "usage at no time": (lambda data: data["usages"][0].update(createdAt="soon"), "usages[0].createdAt"),
     "a prompt that is text": (lambda data: data.update(prompt="text"), "prompt"),
     "a name that is none": (lambda data: data["session"].update(name=None), "name"),
     "a blank name": (lambda data: data["session"].update(name=" "), "name"),

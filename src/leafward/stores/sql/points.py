@@ -16,8 +16,19 @@ from leafward.core.errors import MessageNotFound
 from leafward.core.ids import Scope
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.sql import statements as sql
-from leafward.stores.sql.operations import Operation, SessionRow, find_place, find_places, find_session, single, walk
+from leafward.stores.sql.operations import (
+    Operation,
+    SessionRow,
+    find_place,
+    find_places,
+    find_session,
+    scope_ids,
+    single,
+    walk,
+)
 
+MOST_ASKED = 8
+"""How many states, and how many messages, are looked for by one statement."""
 ROOT = 0
 """The place of what is attached before the first message; no lane has it."""
 
@@ -111,6 +122,8 @@ def has_any(session: SessionRow, low: int, high: int) -> Operation[bool]:
 
 def states(scope: Scope, leaf_id: str | None, wanted: Sequence[str] | None) -> Operation[dict[str, dict[str, Any]]]:
     """Return the states in force at a message, or at the leaf."""
+    if leaf_id is None and wanted is not None and (found := (yield from _on_trunk(scope, wanted, ()))) is not None:
+        return found.states
     session = yield from find_session(scope)
     if session is None:
         if leaf_id is not None:
@@ -122,6 +135,8 @@ def states(scope: Scope, leaf_id: str | None, wanted: Sequence[str] | None) -> O
 
 
 def head(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[Head]:
+    if (found := (yield from _on_trunk(scope, wanted, ids))) is not None:
+        return found
     session = yield from find_session(scope)
     if session is None:
         return NO_HEAD
@@ -130,6 +145,26 @@ def head(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[H
     path = (yield from walk(session, lanes.ranges(session.leaf))) if places else []
     known = {one: any(low < place <= high for low, high in path) for one, place in places.items()}
     return Head(session.version, leaf_id, read_states((yield from in_force(session, session.leaf, wanted))), known)
+
+
+def _on_trunk(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[Head | None]:
+    """Return the head of a session by one statement; `None` when its leaf is on a branch, or there is none."""
+    names, asked = list(dict.fromkeys(wanted)), list(dict.fromkeys(ids))
+    if len(names) > MOST_ASKED or len(asked) > MOST_ASKED:
+        return None
+    twice = [name for name in names for _ in range(2)]
+    rows = yield sql.head_on_trunk(len(names), len(asked)), (*twice, *asked, *scope_ids(scope))
+    if not rows:
+        return None
+    version, leaf, leaf_id, *found = rows[0]
+    texts = {name: text for name, text in zip(names, found, strict=False) if text}
+    low = None if leaf is None else lanes.before_first(lanes.lane_of(leaf))
+    known = {
+        one: low is not None and low < place <= leaf
+        for one, place in zip(asked, found[len(names) :], strict=True)
+        if place is not None
+    }
+    return Head(version, leaf_id, read_states(texts), known)
 
 
 def drop_unreachable(session: SessionRow, gone: Iterable[int]) -> Operation[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 # Sessions and their owners.
 
 GET_SESSION = """
@@ -185,6 +187,30 @@ LIST_CHANGES = "SELECT seq, kind, ids FROM {p}change WHERE session_no = ? AND se
 
 GET_STATE = """
     SELECT text FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1"""
+
+# Empty where the state was removed: what is not there at all may be at the root.
+_STATE_ON_TRUNK = """
+    coalesce(
+        (SELECT coalesce(p.text, '') FROM {p}point p WHERE p.tree_no = s.tree_no AND p.name = ?
+            AND p.place BETWEEN s.leaf >> 32 << 32 AND s.leaf ORDER BY p.place DESC LIMIT 1),
+        (SELECT p.text FROM {p}point p WHERE p.tree_no = s.tree_no AND p.name = ? AND p.place = 0)
+    )"""
+_PLACE_ON_TRUNK = "(SELECT m.place FROM {p}message m WHERE m.tree_no = s.tree_no AND m.id = ?)"
+
+
+@cache
+def head_on_trunk(names: int, ids: int) -> str:
+    """Return a statement that reads the head of a session whose leaf is in a lane that starts at the root, or nowhere.
+
+    It asks for each name twice, for each id once, then for the session.
+    """
+    columns = ", ".join(["", *[_STATE_ON_TRUNK] * names, *[_PLACE_ON_TRUNK] * ids])
+    return f"""
+    SELECT s.version, s.leaf, (SELECT m.id FROM {{p}}message m WHERE m.place = s.leaf){columns}
+    FROM {{p}}session s LEFT JOIN {{p}}lane l ON l.lane_no = s.leaf >> 32
+    WHERE s.owner_no = (SELECT owner_no FROM {{p}}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?
+        AND l.origin IS NULL"""
+
 
 SET_STATE = """
     INSERT INTO {p}point (tree_no, name, place, seq, text, digest) VALUES (?, ?, ?, ?, ?, ?)
