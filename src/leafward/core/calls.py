@@ -338,7 +338,7 @@ def answered_id(part: Part) -> str | None:
 
 
 def _items(message: Message, row: int, parts: int | None = None) -> Iterator[Item]:
-    for index, part in enumerate(parts_of(body_to_read(message))[:parts]):
+    for index, part in enumerate(parts_of(message.body)[:parts]):
         if part["type"] == "text" or raw_of(part) is not None:
             yield part
         elif part["type"] in CALLS:
