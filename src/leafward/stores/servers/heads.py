@@ -1,4 +1,4 @@
-"""Questions about the head of a session that a server answers by one statement."""
+"""Questions about the head of a session that a server answers by one statement, and the lanes it joins for that."""
 
 from __future__ import annotations
 
@@ -7,11 +7,28 @@ from typing import NamedTuple, TypeGuard
 
 from leafward.core import lanes
 from leafward.core.attached_state import read_states
-from leafward.stores.contracts import Head
+from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.sql.points import HeadOf, StatesOf
 
 MOST_ASKED = 16
 """How many states, and how many messages, one statement looks for."""
+LANES = 8
+"""How many lanes of a path one statement looks at; where there are more, the operation has to."""
+FEW_LANES = 4
+"""How many a statement for the head looks at first: each one costs time, and few paths have more."""
+
+
+def origins(lanes: int) -> list[str]:
+    """Return the columns of the places that the last lanes of a path branched from, the nearest one first."""
+    return [f"l{number}.origin" for number in range(1, lanes + 1)]
+
+
+def joined_lanes(lanes: int, leaf: str) -> str:
+    """Return the joins for these columns, upwards from the place of a leaf."""
+    below = (leaf, *origins(lanes)[:-1])
+    return " ".join(
+        f"LEFT JOIN {{p}}lane l{number} ON l{number}.lane_no = {place} >> 32" for number, place in enumerate(below, 1)
+    )
 
 
 class Shape(NamedTuple):
@@ -43,21 +60,30 @@ class Asked(NamedTuple):
         leaf = [] if self.question.leaf_id is None else [self.question.leaf_id]
         return leaf, _padded(self.names), _padded(self.ids)
 
+    @property
+    def nothing(self) -> Head | None:
+        """What is so when there is no row: no session, or not the message that was named, which is an error."""
+        return NO_HEAD if self.question.leaf_id is None else None
+
     def head(
         self,
         version: int,
         leaf_id: str | None,
+        ends: Sequence[int | None],
         texts: Mapping[str, str | None],
         places: Sequence[int | None],
-        ends: Sequence[int],
-    ) -> Head:
-        """Return the head from what was found; `ends` are the last places of the path in its lanes."""
+    ) -> Head | None:
+        """Return the head from what was found along some lanes; `None` if it takes more of them to know it.
+
+        `ends` are the last places of the path in these lanes, the leaf's first, and in the one beyond them.
+        """
         found = {name: texts[name] for name in self.names}
+        if ends[-1] is not None and (self.ids or None in found.values()):
+            return None
         states = {name: text for name, text in found.items() if text is not None}
-        known = {one: place for one, place in zip(self.ids, places, strict=False) if place is not None}
-        return Head(
-            version, leaf_id, read_states(states), {one: _is_on_path(place, ends) for one, place in known.items()}
-        )
+        known = zip(self.ids, places, strict=False)
+        on_path = {one: _is_on_path(place, ends) for one, place in known if place is not None}
+        return Head(version, leaf_id, read_states(states), on_path)
 
 
 def can_be_asked(question: object) -> TypeGuard[HeadOf | StatesOf]:
@@ -67,8 +93,8 @@ def can_be_asked(question: object) -> TypeGuard[HeadOf | StatesOf]:
     return len(question.names) <= MOST_ASKED and len(question.ids) <= MOST_ASKED
 
 
-def _is_on_path(place: int, ends: Sequence[int]) -> bool:
-    return any(lanes.before_first(lanes.lane_of(end)) < place <= end for end in ends)
+def _is_on_path(place: int, ends: Sequence[int | None]) -> bool:
+    return any(end is not None and lanes.before_first(lanes.lane_of(end)) < place <= end for end in ends)
 
 
 def _room(count: int) -> int:

@@ -16,7 +16,7 @@ from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Hea
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import mysql_points, setup
-from leafward.stores.servers.heads import Asked
+from leafward.stores.servers.heads import FEW_LANES, LANES, Asked
 from leafward.stores.servers.indexing import LONGEST_WORD
 from leafward.stores.servers.mysql_packets import Answer, Packet
 from leafward.stores.servers.positions import Attached, Placed, Planned, digested
@@ -189,12 +189,14 @@ class MysqlServer(Server):
 
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
         asked = Asked.of(question)
-        for lanes in (mysql_points.FEW_LANES, mysql_points.LANES):
+        for lanes in (FEW_LANES, LANES):
             text, parameters = mysql_points.head_of(asked, lanes)
             rows = await self._ask_prepared(connection, self._named(text), parameters)
-            found = mysql_points.found_head(asked, lanes, rows)
-            if found is not None or not rows:
-                return found
+            if not rows:
+                return asked.nothing
+            head = mysql_points.found_head(asked, lanes, rows[0])
+            if head is not None:
+                return head
         return None
 
     async def _ask_prepared(self, connection: Any, text: str, values: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, Answer, Packet, join, lease_of
-from leafward.stores.servers.mysql_points import AT_LEAF, PATH, changes, compared
+from leafward.stores.servers.mysql_points import ARE_ALL_LANES, AT_LEAF, JOINED_LANES, changes, compared
 from leafward.stores.servers.positions import Digested, Placed, Planned, Position
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
@@ -44,8 +44,8 @@ _UNUSED = " AND NOT EXISTS (SELECT 1 FROM {p}used u WHERE u.session_no = s.sessi
 _BELOW = " AND EXISTS (SELECT 1 FROM {p}message m WHERE m.place = s.leaf AND m.id = %s)"
 _AT_VERSION = " AND s.version = %s"
 _COMPARE = f"""
-    SELECT {PATH.are_all}{{compared}} INTO @all_lanes{{changed}}
-    FROM {{p}}session s {AT_LEAF} {PATH.joined} WHERE s.session_no = @held;"""
+    SELECT {ARE_ALL_LANES}{{compared}} INTO @all_lanes{{changed}}
+    FROM {{p}}session s {AT_LEAF} {JOINED_LANES} WHERE s.session_no = @held;"""
 _WAS_ADDED = """
     s.session_no = @held AND EXISTS (
         SELECT 1 FROM {p}message n WHERE n.place = s.leaf + %s AND n.tree_no = s.tree_no AND n.seq = s.version + 1

@@ -4,62 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from leafward.stores.contracts import NO_HEAD, Head
+from leafward.stores.contracts import Head
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import Asked, Shape
+from leafward.stores.servers.heads import LANES, Asked, Shape, joined_lanes, origins
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, SCOPE, Answer, Packet, join, lease_of
 from leafward.stores.servers.positions import Attached, Digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
 
-LANES = 8
-"""How many lanes of a path one statement looks at; where there are more, the operation has to."""
-FEW_LANES = 4
-"""How many a statement for the head looks at first: each lane more costs time, and few sessions have more."""
-
 AT_LEAF = "LEFT JOIN {p}message m ON m.place = s.leaf"
+JOINED_LANES = joined_lanes(LANES, "m.place")
+ARE_ALL_LANES = f"{origins(LANES)[-1]} IS NULL"
 
 
-class Lanes(NamedTuple):
-    """Some lanes of a path as pieces of a statement about the session `s` and the message `m` that the path ends at.
+def in_force(column: str, lanes: int) -> str:
+    """Return a subquery for a column of the state in force at the message `m` of the session `s`, whose name is given.
 
-    The server reads their rows first, each by its key, and then takes what they hold for constants: what is attached
-    along the path is one range of the index for each lane.
+    The server reads the rows of the joined lanes first, each by its key, and then takes what they hold for constants:
+    what is attached along the path is one range of the index for each lane. Place 0 is the root.
     """
-
-    origins: tuple[str, ...]
-    joined: str
-    are_all: str
-    """The condition that the path has no other lanes."""
-    in_force: str
-    """A column of the state of a name in force at the message, as far as these lanes tell; place 0 is the root."""
-
-    @classmethod
-    def first(cls, count: int) -> Lanes:
-        origins = tuple(f"l{number}.origin" for number in range(1, count + 1))
-        joins = (
-            f"LEFT JOIN {{p}}lane l{number} ON l{number}.lane_no = {below} >> 32"
-            for number, below in enumerate(("m.place", *origins[:-1]), 1)
-        )
-        on_path = (f"p.place BETWEEN {end} >> 32 << 32 AND {end}" for end in ("m.place", *origins[:-1]))
-        return cls(
-            origins,
-            " ".join(joins),
-            f"{origins[-1]} IS NULL",
-            f"""(
-                SELECT p.{{column}} FROM {{p}}point p
-                WHERE p.tree_no = s.tree_no AND p.name = %s AND ({" OR ".join(on_path)} OR p.place = 0)
-                ORDER BY p.place DESC LIMIT 1)""",
-        )
-
-    def column_in_force(self, column: str) -> str:
-        return self.in_force.replace("{column}", column)
+    ends = ("m.place", *origins(lanes)[:-1])
+    on_path = " OR ".join(f"p.place BETWEEN {end} >> 32 << 32 AND {end}" for end in ends)
+    return f"""(
+        SELECT p.{column} FROM {{p}}point p
+        WHERE p.tree_no = s.tree_no AND p.name = %s AND ({on_path} OR p.place = 0) ORDER BY p.place DESC LIMIT 1)"""
 
 
-PATH = Lanes.first(LANES)
-_DIGEST = PATH.column_in_force("digest")
+_DIGEST = in_force("digest", LANES)
 
 _HEAD = f"""
     SELECT s.version, m.id, m.place, {{origins}}{{found}}
@@ -72,7 +45,7 @@ _KNOWN = "LEFT JOIN {{p}}message k{0} ON k{0}.tree_no = s.tree_no AND k{0}.id = 
 _LOOK = f"""
     SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0), m.id{{compared}}
     INTO @fits, @tree, @version, @place, @leaf_id{{changed}}
-    FROM {{p}}session s {AT_LEAF} {PATH.joined} WHERE s.session_no = @held AND {PATH.are_all}{{conditions}};"""
+    FROM {{p}}session s {AT_LEAF} {JOINED_LANES} WHERE s.session_no = @held AND {ARE_ALL_LANES}{{conditions}};"""
 _SEEN = "SELECT @fits, @version, @leaf_id;"
 _ATTACH = """
     INSERT INTO {p}point (tree_no, name, place, seq, text, digest)
@@ -109,13 +82,12 @@ def head_of(asked: Asked, lanes: int) -> Packet:
 
 @lru_cache(maxsize=64)
 def _head_text(shape: Shape, lanes: int) -> str:
-    path = Lanes.first(lanes)
-    found = [path.column_in_force("text")] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
+    found = [in_force("text", lanes)] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
     pieces = {
-        "origins": ", ".join(path.origins),
+        "origins": ", ".join(origins(lanes)),
         "found": "".join(f", {one}" for one in found),
         "leaf": _NAMED_LEAF if shape.has_leaf else AT_LEAF,
-        "joined": path.joined,
+        "joined": joined_lanes(lanes, "m.place"),
         "known": " ".join(_KNOWN.format(number) for number in range(shape.ids)),
     }
     text = _HEAD
@@ -124,17 +96,12 @@ def _head_text(shape: Shape, lanes: int) -> str:
     return text
 
 
-def found_head(asked: Asked, lanes: int, rows: Sequence[Any]) -> Head | None:
-    """Return where a session stands, by the rows that were found; `None` when not all lanes were looked at."""
-    if not rows:
-        return NO_HEAD if asked.question.leaf_id is None else None
-    version, leaf_id, *found = rows[0]
+def found_head(asked: Asked, lanes: int, row: Sequence[Any]) -> Head | None:
+    """Return where a session stands, by the row that was found; `None` when not all lanes were looked at."""
+    version, leaf_id, *found = row
     ends, found = found[: lanes + 1], found[lanes + 1 :]
-    names = asked.shape.names
-    if ends[-1] is not None and (None in found[:names] or asked.ids):
-        return None
     texts = dict(zip(asked.names, found, strict=False))
-    return asked.head(version, leaf_id, texts, found[names:], [end for end in ends if end is not None])
+    return asked.head(version, leaf_id, ends, texts, found[asked.shape.names :])
 
 
 def at_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | None, at: int, name: str) -> Packet:

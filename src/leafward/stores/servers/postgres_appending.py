@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
+from leafward.stores.servers.heads import LANES
 from leafward.stores.servers.positions import Placed, Planned, Position, digested
-from leafward.stores.servers.postgres_points import held, in_force, rows_of, values_of
+from leafward.stores.servers.postgres_points import ENDS, ENDS_SEEN, JOINED_LANES, held, in_force, rows_of, values_of
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
@@ -29,7 +30,7 @@ _UNUSED = "NOT EXISTS (SELECT 1 FROM {{p}}used u WHERE u.session_no = s.session_
 # moved is not the row that was seen, and nothing is written.
 _FIND = f"""
     WITH {{held}}seen AS (
-        SELECT s.session_no, s.tree_no, s.version, s.leaf FROM {{p}}session s
+        SELECT s.session_no, s.tree_no, s.version, s.leaf{{ends}} FROM {{p}}session s {{lanes}}
         WHERE s.owner_no = (SELECT owner_no FROM {{p}}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3
     ), moved AS (
         UPDATE {{p}}session s SET leaf = s.leaf + $4::bigint, version = s.version + 1,
@@ -252,10 +253,11 @@ class PostgresAppending:
         conditions.append(and_unused)
         kept = ""
         if shape.states:
-            before = in_force("digest", "moved.tree_no", "moved.leaf - $4::bigint", "g.name")
+            before = in_force("digest", "seen.tree_no", ENDS_SEEN, "g.name")
+            conditions.append(f"AND seen.end{LANES} IS NULL")
             kept = f""", kept AS ({_KEEP}
                 SELECT moved.tree_no, g.name, moved.leaf, moved.version, g.text, g.digest
-                FROM moved CROSS JOIN ({rows_of(shape.states, numbers)}) AS g (name, text, digest)
+                FROM moved CROSS JOIN seen CROSS JOIN ({rows_of(shape.states, numbers)}) AS g (name, text, digest)
                 WHERE g.digest IS DISTINCT FROM {before} RETURNING name)"""
         if shape.has_parent:
             at_leaf = f"m.place = seen.leaf AND m.id = ${next(numbers)}"
@@ -265,6 +267,8 @@ class PostgresAppending:
         return self._fill(
             _FIND,
             held=lease,
+            ends=ENDS if shape.states else "",
+            lanes=JOINED_LANES if shape.states else "",
             ids="($7::text[])[1]" if shape.is_single else "ANY($7::text[])",
             drafts=_DRAFT if shape.is_single else _DRAFTS,
             used=used,

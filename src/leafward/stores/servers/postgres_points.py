@@ -7,56 +7,51 @@ from functools import lru_cache
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
-from leafward.stores.contracts import NO_HEAD, Head
+from leafward.stores.contracts import Head
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import Asked, Shape
+from leafward.stores.servers.heads import FEW_LANES, LANES, Asked, Shape, joined_lanes, origins
 from leafward.stores.servers.positions import Attached, Digested, digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
 from leafward.stores.sql.points import HeadOf, StatesOf
 
+
+def ends_of(lanes: int) -> str:
+    return "".join(f", {origin} AS end{number}" for number, origin in enumerate(origins(lanes), 1))
+
+
 _SCOPE = "s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3"
 
-# Lane by lane upwards, until there is one; place 0 is the root. Each lane is a range of one index.
-_NEAREST = """
-    SELECT p.place, p.{column} FROM {p}point p
-    WHERE p.tree_no = {tree} AND p.name = {name} AND p.place BETWEEN {end} >> 32 << 32 AND {end}
-    ORDER BY p.place DESC LIMIT 1"""
-_IN_FORCE = f"""(
-    WITH RECURSIVE up (lane_no, place, found) AS (
-        SELECT {{leaf}} >> 32, f.place, f.{{column}}
-        FROM (VALUES (1)) AS one (n) LEFT JOIN LATERAL ({_NEAREST.replace("{end}", "{leaf}")}) f ON true
-        UNION ALL
-        SELECT coalesce(l.origin, 0) >> 32, f.place, f.{{column}}
-        FROM up JOIN {{p}}lane l ON l.lane_no = up.lane_no
-            LEFT JOIN LATERAL ({_NEAREST.replace("{end}", "coalesce(l.origin, 0)")}) f ON true
-        WHERE up.place IS NULL
-    )
-    SELECT up.found FROM up WHERE up.place IS NOT NULL)"""
-_ENDS = """ARRAY(
-    WITH RECURSIVE up (leaf) AS (
-        SELECT m.place
-        UNION ALL
-        SELECT l.origin FROM up JOIN {p}lane l ON l.lane_no = up.leaf >> 32 WHERE l.origin IS NOT NULL
-    )
-    SELECT up.leaf FROM up WHERE up.leaf IS NOT NULL)"""
+# Each lane is a range of one index, and so is the root, place 0. Places rise along a path.
+_IN_FORCE = """(
+    SELECT f.{column} FROM (VALUES {ends}) AS e (place) CROSS JOIN LATERAL (
+        SELECT p.place, p.{column} FROM {p}point p
+        WHERE p.tree_no = {tree} AND p.name = {name} AND p.place BETWEEN e.place >> 32 << 32 AND e.place
+        ORDER BY p.place DESC LIMIT 1
+    ) f ORDER BY f.place DESC LIMIT 1)"""
 
 # A row for each name, so that one plan finds all states. What is the same in all of them is found once.
 _HEAD = f"""
     WITH head AS {{once}} (
-        SELECT s.version, s.tree_no, m.place, m.id{{known}} FROM {{p}}session s {{leaf}} WHERE {_SCOPE}
+        SELECT s.version, s.tree_no, m.id, m.place AS end0{{ends}}{{known}}
+        FROM {{p}}session s {{leaf}} {{lanes}} WHERE {_SCOPE}
     )
-    SELECT head.version, head.id{{of_known}}{{found}} FROM head{{names}}"""
+    SELECT head.version, head.id, {{columns}}{{found}} FROM head{{names}}"""
 _AT_LEAF = "LEFT JOIN {p}message m ON m.place = s.leaf"
 _AT_MESSAGE = "JOIN {{p}}message m ON m.tree_no = s.tree_no AND m.id = {}"
 _PLACE = "(SELECT k.place FROM {{p}}message k WHERE k.tree_no = s.tree_no AND k.id = {})"
 
+ENDS = ends_of(LANES)
+"""The ends of a path in the lanes above its leaf's, from what `JOINED_LANES` joins, as columns `end1`, `end2`, …"""
+JOINED_LANES = joined_lanes(LANES, "s.leaf")
+ARE_ALL_LANES = f"{origins(LANES)[-1]} IS NULL"
+
 # As it was seen first, like an append: when another writer came between, nothing is written.
 _ATTACH = f"""
     WITH {{held}}seen AS (
-        SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0) AS leaf, m.id
-        FROM {{p}}session s LEFT JOIN {{p}}message m ON m.place = s.leaf WHERE {_SCOPE} {{conditions}}
+        SELECT s.session_no, s.tree_no, s.version, s.leaf, m.id{ENDS}
+        FROM {{p}}session s {_AT_LEAF} {JOINED_LANES} WHERE {_SCOPE} AND {ARE_ALL_LANES} {{conditions}}
     ), changed AS (
         SELECT g.name, g.text, g.digest FROM seen CROSS JOIN ({{states}}) AS g (name, text, digest)
         WHERE g.digest IS DISTINCT FROM {{in_force}}
@@ -67,7 +62,7 @@ _ATTACH = f"""
         RETURNING s.session_no, s.tree_no, s.version
     ), kept AS (
         INSERT INTO {{p}}point (tree_no, name, place, seq, text, digest)
-        SELECT moved.tree_no, changed.name, seen.leaf, moved.version, changed.text, changed.digest
+        SELECT moved.tree_no, changed.name, coalesce(seen.leaf, 0), moved.version, changed.text, changed.digest
         FROM moved CROSS JOIN seen CROSS JOIN changed
         ON CONFLICT (tree_no, name, place) DO UPDATE SET
             seq = excluded.seq, text = excluded.text, digest = excluded.digest
@@ -101,16 +96,20 @@ class PostgresPoints:
         self._attach_text = lru_cache(maxsize=64)(self._make_attach)
 
     async def head(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
-        """Return where a session stands; `None` when it is to be known of a message that is not there."""
+        """Return where a session stands; `None` when one statement does not tell."""
         asked = Asked.of(question)
-        ids = chain(scope_ids(question.scope), *asked.parameters)
-        rows = self._dialect.decode(await connection.fetch(self._head_text(asked.shape), *map(self._encode, ids)))
-        if not rows:
-            return NO_HEAD if question.leaf_id is None else None
-        has_names = bool(asked.names)
-        texts = {name: text for *_, name, text in rows} if has_names else {}
-        version, leaf_id, *known = rows[0][:-2] if has_names else rows[0]
-        return asked.head(version, leaf_id, texts, known[1:], known[0] if known else ())
+        ids = [*map(self._encode, chain(scope_ids(question.scope), *asked.parameters))]
+        for lanes in (FEW_LANES, LANES):
+            rows = self._dialect.decode(await connection.fetch(self._head_text(asked.shape, lanes), *ids))
+            if not rows:
+                return asked.nothing
+            texts: dict[str, str | None] = {row[-2]: row[-1] for row in rows} if asked.names else {}
+            version, leaf_id, *found = rows[0]
+            ends, places = found[: lanes + 1], found[lanes + 1 :]
+            head = asked.head(version, leaf_id, ends, texts, places)
+            if head is not None:
+                return head
+        return None
 
     async def attach(
         self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
@@ -137,20 +136,21 @@ class PostgresPoints:
         written = [one.state for one in states if encode(one.name) in changed]
         return Attached(session_no, seen if moved is None else moved, leaf_id, states, written)
 
-    def _make_head(self, shape: Shape) -> str:
+    def _make_head(self, shape: Shape, lanes: int) -> str:
         numbers = count(4)
         leaf = _AT_MESSAGE.format(f"${next(numbers)}") if shape.has_leaf else _AT_LEAF
         names = ", ".join(f"(${next(numbers)}::text)" for _ in range(shape.names))
         places = [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
-        known = [f"known{number}" for number in range(len(places) + bool(places))]
+        ends = [f"head.end{number}" for number in range(lanes + 1)]
+        before = in_force("text", "head.tree_no", ends[:-1], "n.name")
         pieces = {
             "once": "MATERIALIZED" if places else "",
-            "known": "".join(f", {place} AS {name}" for place, name in zip([_ENDS, *places], known, strict=False)),
+            "ends": ends_of(lanes),
+            "known": "".join(f", {place} AS known{number}" for number, place in enumerate(places)),
             "leaf": leaf,
-            "of_known": "".join(f", head.{name}" for name in known),
-            "found": f", n.name, {in_force('text', 'head.tree_no', 'coalesce(head.place, 0)', 'n.name')}"
-            if names
-            else "",
+            "lanes": joined_lanes(lanes, "m.place"),
+            "columns": ", ".join([*ends, *(f"head.known{number}" for number in range(len(places)))]),
+            "found": f", n.name, {before}" if names else "",
             "names": f" CROSS JOIN (VALUES {names}) AS n (name)" if names else "",
         }
         text = _HEAD
@@ -168,14 +168,21 @@ class PostgresPoints:
             conditions.append(f"AND s.version = ${next(numbers)}::bigint")
         text = _ATTACH.replace("{held}", lease).replace("{conditions}", " ".join(conditions))
         text = text.replace("{states}", rows_of(shape.states, numbers))
-        before = in_force("digest", "seen.tree_no", "seen.leaf", "g.name")
+        before = in_force("digest", "seen.tree_no", ENDS_SEEN, "g.name")
         return self._dialect.named(text.replace("{in_force}", before))
 
 
-def in_force(column: str, tree_no: str, leaf: str, name: str) -> str:
-    """Return a subquery for a column of the state of that name in force at a place, all given as expressions."""
-    text = _IN_FORCE.replace("{column}", column).replace("{tree}", tree_no)
-    return text.replace("{leaf}", f"({leaf})").replace("{name}", name)
+ENDS_SEEN = ["seen.leaf", *(f"seen.end{number}" for number in range(1, LANES))]
+"""The ends of a path in the lanes that are looked at, as `in_force` takes them."""
+
+
+def in_force(column: str, tree_no: str, ends: Sequence[str], name: str) -> str:
+    """Return a subquery for a column of the state of that name in force at a leaf, all given as expressions.
+
+    `ends` are the last places of the leaf's path in its lanes, its own first.
+    """
+    text = _IN_FORCE.replace("{column}", column).replace("{tree}", tree_no).replace("{name}", name)
+    return text.replace("{ends}", ", ".join(f"({end})" for end in (*ends, "0::bigint")))
 
 
 def rows_of(states: int, numbers: Iterator[int]) -> str:
