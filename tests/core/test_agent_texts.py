@@ -341,6 +341,17 @@ def test_a_call_of_ai_sdk_that_a_message_repeats_is_written_by_what_is_above_it(
         check(AgentState(session_id="s", reply_id="r", context=order))
 
 
+def test_each_layout_gets_the_blocks_that_it_knows() -> None:
+    message = assistant([{"type": "hint", "hint": "look up"}], id="m")
+    state = AgentState(session_id="s", reply_id="r", context=[message])
+    for _ in range(2):
+        check_list_of_1x(state)
+        check(state)
+        check_list_of_2x(state)
+    assert json.loads(state.to_json())["context"][0]["content"] == message.parts
+    assert json.loads(write_items([message], of_1x=True)[0])["content"][0]["type"] == "text"
+
+
 def test_local_times_follow_the_zone_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = user("hello", created_at=datetime(2026, 8, 22, 12, tzinfo=UTC))
     [theirs] = AgentState.from_json(encode_text({"context": [msg()]})).context
@@ -388,6 +399,8 @@ def test_the_remainder_is_written_as_it_is_now() -> None:
         state.extra["n"] = value
         assert state.to_json() == replace(state).to_json()
     for unsound in (datetime(2026, 8, 22, tzinfo=UTC), {1}, float("nan"), object()):
+        with pytest.raises(ValueError, match="holds"):
+            AgentState(extra={"n": unsound}).to_json()
         state.extra["n"] = "2026-08-22T00:00:00Z"
         state.to_json()
         state.extra["n"] = unsound

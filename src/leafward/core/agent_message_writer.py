@@ -28,7 +28,7 @@ from leafward.core.agent_pieces import in_pieces, pieces, written_time
 from leafward.core.calls import Item, own_items, pair
 from leafward.core.ids import MessageIds
 from leafward.core.java_limits import LONGEST_KEY, SHORTEST, check_limits
-from leafward.core.message import Message, as_message, body_to_read
+from leafward.core.message import Message, as_message, body_to_read, message_sharing
 from leafward.core.odd_messages import ORIGINAL, restored
 from leafward.core.parts import Part
 from leafward.core.provider_extras import ORIGIN
@@ -105,7 +105,7 @@ def check_message(message: Message | Mapping[str, Any], index: int) -> Checked:
 
 def _twin(message: Message) -> Message:
     """Return another message with the same body, so that looking at its parts does not lend those of the first."""
-    return Message.stored(message.id, message.role, message.at, body_to_read(message), shared=True)
+    return message_sharing(message.id, message.role, message.at, body_to_read(message))
 
 
 class MsgWriter:

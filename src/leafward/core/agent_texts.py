@@ -7,8 +7,7 @@ one that came from Java, the time of the message above and the ids of all above 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from leafward.core.agent_message_writer import (
     Checked,
@@ -26,18 +25,20 @@ from leafward.core.times import local_zone
 
 
 class Setting:
-    """In what a message is written: the layout, and the zone of local times. Each is one object."""
+    """A layout and a zone of local times, in which a message is written. For each there is one object."""
 
-    __slots__ = ()
+    __slots__ = ("_zone",)
+    _present: ClassVar[dict[bool, Setting]] = {}
 
-    @staticmethod
-    def of(*, of_1x: bool) -> Setting:
-        return _setting(of_1x, local_zone())
+    def __init__(self, zone: object) -> None:
+        self._zone = zone
 
-
-@lru_cache(maxsize=16)
-def _setting(*_: object) -> Setting:
-    return Setting()
+    @classmethod
+    def of(cls, *, of_1x: bool) -> Setting:
+        found, zone = cls._present.get(of_1x), local_zone()
+        if found is None or found._zone is not zone:
+            found = cls._present[of_1x] = cls(zone)
+        return found
 
 
 class MsgText:

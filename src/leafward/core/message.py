@@ -155,17 +155,14 @@ class Message:
         return self._kept_before if is_unchanged else None
 
     @classmethod
-    def stored(cls, id: str, role: str, at: int, body: dict[str, Any], *, shared: bool = False) -> Self:
-        """Make a message of what a store gave back, without checking it again.
-
-        With `shared`, something in the body is part of something else too.
-        """
+    def stored(cls, id: str, role: str, at: int, body: dict[str, Any]) -> Self:
+        """Make a message of what a store gave back, without checking it again."""
         message = cls.__new__(cls)
         message._id = id
         message._role = role
         message._at = at
         message._body = body
-        message._is_lent = shared
+        message._is_lent = False
         message._json = None
         message._kept = message._kept_before = None
         return message
@@ -330,6 +327,13 @@ class Message:
 def body_to_read(message: Message) -> dict[str, Any]:
     """Return what `message.body` does, to code that neither changes anything in it nor gives anything of it out."""
     return message._body  # pyright: ignore[reportPrivateUsage]
+
+
+def message_sharing(id: str, role: str, at: int, body: dict[str, Any]) -> Message:
+    """Make a message as `Message.stored` does, of a body that others have something of."""
+    message = Message.stored(id, role, at, body)
+    message._lend()  # pyright: ignore[reportPrivateUsage]
+    return message
 
 
 def make_message(id: str, role: str, at: int, body: Mapping[str, Any]) -> Message:

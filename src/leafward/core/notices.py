@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from leafward.core.calls import answered_id
-from leafward.core.message import Message
+from leafward.core.message import Message, message_sharing
 from leafward.core.parts import Part, output_key, parts_of, tool_output
 from leafward.core.tokens import TokenCounter, count_tokens
 from leafward.core.transcript import readable
@@ -41,7 +41,7 @@ def with_notices(message: Message, notices: Mapping[str, str]) -> Message:
     """Return a message with a notice in place of its results for these calls."""
     parts = [_with_notice(part, notices) for part in parts_of(message.body)]
     body = {key: value for key, value in message.body.items() if key not in ("tool_calls", "tool_call_id")}
-    return Message.stored(message.id, message.role, message.at, {**body, "parts": parts}, shared=True)
+    return message_sharing(message.id, message.role, message.at, {**body, "parts": parts})
 
 
 def shown_tokens(message: Message, notices: Mapping[str, str], tokens: int) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,9 +44,10 @@ def parse_micros(value: datetime | str) -> int:
     return to_micros(datetime.fromisoformat(value) if isinstance(value, str) else value)
 
 
-def local_zone() -> Hashable:
-    """Return what tells the zone of local times from any other that this process may be moved to."""
-    return os.environ.get("TZ"), time.tzname, time.timezone, time.altzone
+def local_zone() -> object:
+    """Return an object for the zone of local times: after `time.tzset()` it is another one."""
+    # Two zones may have the same names and differ in their past; but each call makes this tuple again.
+    return time.tzname
 
 
 def to_local(micros: int) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from leafward.core.attached_state import AttachedState
 from leafward.core.errors import ConfigurationError, MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Owner, Scope
-from leafward.core.message import Message, as_message
+from leafward.core.message import Message, as_message, message_sharing
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction, Span, is_summary_id, nests, segments, summary_message
 from leafward.core.parent import LATEST_LEAF, ParentId
@@ -208,7 +208,7 @@ class ForeignMessages:
         known = await self.get(scope, draft.message.id)
         if known is None:
             raise MessageNotFound(draft.message.id)
-        kept = Message.stored(known.id, draft.message.role, known.at, draft.message.body, shared=True)
+        kept = message_sharing(known.id, draft.message.role, known.at, draft.message.body)
         given = await self._call("update_message", kept)
         return kept if given is None else as_message(given)
 

@@ -40,6 +40,8 @@ MOST_PREPARED = 8
 """How many statements a connection keeps prepared."""
 ROOM = 65536
 """Bytes of a packet that are left for what is sent with a large text."""
+LONGEST_ESCAPED = 300_000
+"""Characters that take longer to escape, while others wait, than two more messages to the server and back."""
 RAISE_PACKET = "raise its max_allowed_packet, or open the store with a smaller max_message_bytes"
 
 READ_COMMITTED = "TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -136,8 +138,8 @@ class MysqlServer(Server):
         return [(key,)] if rendered.gives_key else rows
 
     def _is_large(self, values: Sequence[Any]) -> bool:
-        # A character takes up to four bytes, and twice as many escaped.
-        return sum(len(value) for value in values if isinstance(value, str)) > self._packet // 8
+        # A character takes up to four bytes, and twice as many escaped; escaping a long text holds others up.
+        return sum(len(value) for value in values if isinstance(value, str)) > min(self._packet // 8, LONGEST_ESCAPED)
 
     async def _ask_unescaped(self, connection: Any, text: str, values: Sequence[Any]) -> tuple[list[Any], int]:
         """Run a statement whose values are sent as they are, because escaped they might not fit into a packet."""
