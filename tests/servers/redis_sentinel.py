@@ -109,6 +109,10 @@ class RedisSentinel:
         port = self.sentinels[0].master_port()
         return next(node for node in self.nodes if node.port == port)
 
+    def roles(self) -> list[str]:
+        """Return what each node takes itself for: `master` or `slave`."""
+        return [node.role() for node in self.nodes]
+
     def start(self) -> None:
         """Start all that does not run, and return when the sentinels could promote a replica."""
         known = [sentinel.master_port() for sentinel in self.sentinels if sentinel.is_running]
