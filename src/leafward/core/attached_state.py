@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from leafward.core.errors import InvalidId, MessageTooLarge
@@ -66,6 +65,9 @@ def digest(text: str | None) -> str | None:
     """
     if text is None:
         return None
+    # Loaded when it is first needed: importing leafward stays fast.
+    from hashlib import blake2b
+
     return blake2b(encode_sorted(decode_body(text)), digest_size=16).hexdigest()
 
 
