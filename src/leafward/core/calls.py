@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from leafward.core.ids import derived_id
 from leafward.core.json import encode_text, try_parse
@@ -29,9 +31,10 @@ from leafward.core.parts import (
 )
 from leafward.core.provider_extras import ORIGIN, raw_of
 
+# Structs of msgspec, because every program loads this module: a frozen dataclass takes much longer to be made.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+
+class Call(Struct, frozen=True, eq=False):
     """A request of the model to run a tool."""
 
     id: str
@@ -75,8 +78,7 @@ class Call:
         return {} if found is None or found == "" else {"arguments": found}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Result:
+class Result(Struct, frozen=True, eq=False):
     """What a tool answered, or why it did not."""
 
     call_id: str
@@ -116,8 +118,7 @@ class Result:
 Item = Part | Call | Result
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """The calls and results of a conversation, and which belong together."""
 
     items: list[list[Item]]

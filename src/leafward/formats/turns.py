@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from leafward.core.calls import Call, Item, Pairs, Result, pair
 from leafward.core.fallback_text import describe, missing_result, orphan_parts
 from leafward.core.media import read_media
@@ -81,13 +83,15 @@ def with_ids(entries: list[Entry], fit: Callable[[str], str], *, everywhere: boo
     renamed: dict[Call, Call] = {}
     for entry in entries:
         if isinstance(entry, Answers):
-            entry.pairs = [(renamed[call], replace(result, call_id=renamed[call].id)) for call, result in entry.pairs]
+            entry.pairs = [
+                (renamed[call], structs.replace(result, call_id=renamed[call].id)) for call, result in entry.pairs
+            ]
             continue
         if not everywhere:
             taken, counts = set(), {}
         for place, item in enumerate(entry.items):
             if isinstance(item, Call):
-                renamed[item] = replace(item, id=_free(item.id, fit(item.id), taken, known, counts))
+                renamed[item] = structs.replace(item, id=_free(item.id, fit(item.id), taken, known, counts))
                 entry.items[place] = renamed[item]
     return entries
 
