@@ -67,6 +67,7 @@ class Worker:
         self._lease: Lease | None = None
         self._queued: asyncio.Future[Lease] | None = None
         self._receiving: asyncio.Future[None] | None = None
+        self._stopping = False
 
     async def greet(self) -> str:
         return "ready"
@@ -101,15 +102,15 @@ class Worker:
         return "receiving"
 
     async def _receive_on(self) -> None:
-        while True:
+        while not self._stopping:
             await self.receive()
             await asyncio.sleep(0.001)
 
     async def stop(self) -> str:
         """Receive no more; what was received is written down."""
         assert self._receiving is not None
-        self._receiving.cancel()
-        await asyncio.wait((self._receiving,))
+        self._stopping = True
+        await self._receiving
         return "stopped"
 
     async def release(self) -> str:

@@ -20,9 +20,9 @@ from tests.stores.both_servers import KINDS, drop_tables
 from tests.stores.lease_child import PATIENCE, started
 from tests.stores.redis_store import forget
 
-TEXTS = int(os.environ.get("LEAFWARD_LEASE_TEXTS", "1000"))
+TEXTS = int(os.environ.get("LEAFWARD_LEASE_TEXTS", "600"))
 SENDERS = 4
-HOLDERS = 4
+HOLDERS = 3
 
 
 class OnTwoProcesses:
