@@ -104,7 +104,7 @@ class Worker:
     async def _receive_on(self) -> None:
         while not self._stopping:
             await self.receive()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
 
     async def stop(self) -> str:
         """Receive no more; what was received is written down."""

@@ -20,7 +20,7 @@ from tests.stores.both_servers import KINDS, drop_tables
 from tests.stores.lease_child import PATIENCE, started
 from tests.stores.redis_store import forget
 
-TEXTS = int(os.environ.get("LEAFWARD_LEASE_TEXTS", "600"))
+TEXTS = int(os.environ.get("LEAFWARD_LEASE_TEXTS", "300"))
 SENDERS = 4
 HOLDERS = 3
 

@@ -412,7 +412,7 @@ class TestTextsForAHolder(InAWorld):
                 proxy.spare()
                 if not struck:
                     break
-        assert packet > 5
+        assert len(sent) > 5
         assert received == sent
 
 
