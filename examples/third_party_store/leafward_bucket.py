@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
@@ -14,8 +13,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from leafward.core.errors import LeaseLost, OutcomeUnknown, StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.stores.contracts import Durability
+from leafward.stores.document_leases import DocumentLeases
 from leafward.stores.guard import Guard
-from leafward.stores.leases import Fence, Slot, ticket_ttl
+from leafward.stores.leases import Fence, Slot
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Tail, Write
 from leafward.stores.replicated.store import ReplicatedStore
 from leafward.stores.states.document import DocumentStates
@@ -28,7 +28,7 @@ def journal_in(data: Data, journal: Journal) -> Data:
     return data["journals"].setdefault(key, {"mark": NOTHING, "listed": None, "batches": []})
 
 
-class Bucket(Server):
+class Bucket(DocumentLeases, Server):
     """Journals, leases and states in a bucket."""
 
     def __init__(self, objects: Any, url: str) -> None:
@@ -100,37 +100,12 @@ class Bucket(Server):
         names = map(json.decode, (await self.read(scope.owner.user_id))["journals"])
         return any(session == scope.session_id and agent != scope.owner.agent_id for agent, session in names)
 
-    async def _lease(self, slot: Slot, change: Callable[[Data], Any]) -> Any:
-        name, free = slot.session_id, b'{"token":0,"holder":null,"queue":{}}'
-        return await self.change(slot.user_id, lambda data: change(data["leases"].setdefault(name, json.decode(free))))
+    async def read_lease(self, slot: Slot) -> Data:
+        return (await self.read(slot.user_id))["leases"].get(slot.session_id, {})
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        def change(lease: Data) -> int | None:
-            now = time.time()
-            queue = lease["queue"] = {name: until for name, until in lease["queue"].items() if until > now}
-            if queue.get(holder, 0) < now + ticket_ttl(ttl) / 2:
-                queue[holder] = now + ticket_ttl(ttl)
-            if next(iter(queue)) == holder and lease["holder"] != holder:
-                queue[holder] = now + ttl
-                lease |= {"holder": holder, "token": max(lease["token"] + 1, int(now * 1e6))}
-            return lease["token"] if lease["holder"] == holder else None
-
-        return await self._lease(slot, change)
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        def change(lease: Data) -> bool:
-            if lease["holder"] == holder:
-                lease["queue"] = {holder: 0} | lease["queue"] | {holder: time.time() + ttl}
-            return lease["holder"] == holder
-
-        return await self._lease(slot, change)
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        def change(lease: Data) -> None:
-            lease["queue"].pop(holder, None)
-            lease |= {"holder": None, "token": lease["token"] + 1} if lease["holder"] == holder else {}
-
-        await self._lease(slot, change)
+    async def change_lease(self, slot: Slot, change: Callable[[Data], Any]) -> Any:
+        name = slot.session_id
+        return await self.change(slot.user_id, lambda data: change(data["leases"].setdefault(name, {})))
 
     async def scrub(self) -> list[str]:
         return ["earlier versions of the user's object, where the bucket keeps them"]

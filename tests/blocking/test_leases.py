@@ -21,7 +21,7 @@ def test_a_lease_is_held_by_a_with_block(url: str) -> None:
         with store.leases.acquire("s", user_id="alice") as lease:
             leased = store.session("s", user_id="alice").with_lease(lease)
             leased.append_message(user("mine"))
-            with pytest.raises(LeaseBusy):
+            with pytest.raises(ConfigurationError, match="wait for itself"):
                 store.leases.acquire("s", "alice", wait=0)
 
             assert (lease.session_id, lease.user_id, lease.held) == ("s", "alice", True)
@@ -39,7 +39,7 @@ def test_a_session_leases_itself_for_a_with_block(url: str) -> None:
         with session.lease(ttl=5, wait=1) as leased:
             assert isinstance(leased, BlockingSession)
             leased.append_message(user("mine"))
-            with pytest.raises(LeaseBusy), session.lease(wait=0):
+            with pytest.raises(ConfigurationError, match="wait for itself"), session.lease(wait=0):
                 pass
 
         with pytest.raises(LeaseLost):
@@ -59,6 +59,23 @@ def test_a_lease_is_released_by_hand(url: str) -> None:
 
         assert second.token > first.token
         second.release()
+
+
+def test_texts_reach_the_holder(url: str) -> None:
+    with blocking(url) as store, blocking(url) as other:
+        assert other.leases.holder("s") is None
+        assert not other.leases.send("s", None, "anybody?")
+        with store.leases.acquire("s", label="agent:a") as lease:
+            holder = other.leases.holder("s")
+            assert holder is not None
+            assert (holder.token, holder.label) == (lease.token, "agent:a")
+            assert other.leases.send("s", None, "stop", label="agent:a")
+            assert not other.leases.send("s", None, "stop", label="agent:b")
+            assert lease.receive() == ["stop"]
+            assert lease.receive() == []
+            assert other.leases.release("s", token=holder.token)
+            with pytest.raises(LeaseLost):
+                lease.receive()
 
 
 def test_a_lease_is_kept_while_nobody_calls(url: str) -> None:

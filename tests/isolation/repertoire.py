@@ -164,10 +164,15 @@ async def lease(t: Tenant, holders: dict[tuple[str | None, str], Tenant]) -> Wat
             raise AssertionError("two hold one session")
         return None
     holders[t.slot] = t
-    held = t.watch(await t.leases.acquire(t.session_id, user_id=t.user_id, wait=0))
+    held = t.watch(await t.leases.acquire(t.session_id, user_id=t.user_id, wait=0, label=t.own))
     assert (held.session_id, held.user_id, held.fence.slot) == (t.session_id, t.user_id, t.slot)
     assert held.held
     assert held.token > 0
+    assert not held.is_over
+    assert not held.has_texts
+    holder = await t.leases.holder(t.session_id, t.user_id)
+    assert (holder.token, holder.label) == (held.token, t.own)
+    assert await t.leases.send(t.session_id, t.user_id, f"{t.own} text", label=t.own)
     await t.session.with_lease(held.target).append_message(user(f"{t.own} leased", id="leased"))
     await t.watch(t.states.with_lease(held.target)).save(t.key, f"leased {t.number}", {"of": t.own})
     return held
@@ -177,7 +182,10 @@ async def give_back(t: Tenant, held: Watched) -> None:
     """Let go of one's session, and be refused afterwards, while others still hold theirs."""
     writer = t.watch(t.session.with_lease(held.target))
     await writer.append_message(user(f"{t.own} still leased", id="still leased"))
+    assert await held.receive() == [f"{t.own} text"]
+    assert await t.leases.send(t.session_id, t.user_id, f"{t.own} another text")
     await held.release()
+    assert not await t.leases.release(t.session_id, t.user_id, token=held.token)
     with suppress(LeaseLost):
         await writer.append_message(user(f"{t.own} too late", id="too late"))
         raise AssertionError("a lease that was given back still lets write")

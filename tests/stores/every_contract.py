@@ -14,6 +14,7 @@ from leafward.testing import (
     DurableContextContract,
     DurableContract,
     LeaseContract,
+    LeaseMessageContract,
     MessageContract,
     RegistryContract,
     ScopeContract,
@@ -45,5 +46,7 @@ class EveryVolatileContract(
         return store.states
 
 
-class EveryContract(EveryVolatileContract, LeaseContract, DurableContextContract, DurableContract):
+class EveryContract(
+    EveryVolatileContract, LeaseContract, LeaseMessageContract, DurableContextContract, DurableContract
+):
     """Every promise; a subclass gives the fixtures `store` and `reopen`."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from leafward.stores.servers import indexing, mysql, postgres, purge, running, searching, setup
 from leafward.stores.servers.store import ServerStore
-from leafward.stores.sql import scanning, schema, statements, tables
+from leafward.stores.sql import lease_statements, scanning, schema, statements, tables
 from leafward.stores.sql.dialect import Dialect, MySQL, Postgres
 from leafward.stores.sql.operations import STORE_CLOCK
 from tests.stores.both_servers import Kind, OnBothServers
@@ -40,7 +40,7 @@ def constants(module: ModuleType) -> Iterator[tuple[str, str]]:
 CONDITION = "m.tree_no = ?" + scanning.NEWEST_FIRST
 STATEMENTS = {
     name: text + CONDITION if text.rstrip().endswith(("WHERE", "AND")) else text
-    for module in (statements, indexing, purge, running, searching, scanning, schema)
+    for module in (statements, lease_statements, indexing, purge, running, searching, scanning, schema)
     for name, text in constants(module)
 } | {
     "the clock": STORE_CLOCK,
@@ -64,7 +64,7 @@ def test_a_statement_is_spelled_as_each_server_wants_it(name: str, writing: bool
 
 def test_rows_that_decide_what_is_written_are_held_only_when_something_is() -> None:
     for dialect in DIALECTS.values():
-        for statement in (statements.GET_SESSION, statements.GET_LEASE):
+        for statement in (statements.GET_SESSION, lease_statements.GET_LEASE):
             assert dialect.render(statement, writing=True).text.endswith("FOR UPDATE")
             assert "FOR UPDATE" not in dialect.render(statement, writing=False).text
 

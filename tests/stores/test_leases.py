@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -16,16 +16,19 @@ import pytest
 
 import leafward
 from leafward import ConfigurationError, LeaseBusy, LeaseLost, OutcomeUnknown, Session, StoreError, open_store, user
-from leafward.stores import Lease, LeaseTable, Slot, Store, TableLeases
+from leafward.stores import Lease, LeaseTable, Renewed, Slot, Store, TableLeases
+from leafward.stores.document_leases import Document, DocumentLeases
+from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.sql import operations
 from leafward.stores.sqlite import SqliteStore
+from leafward.testing.elsewhere import elsewhere
 from leafward.testing.leases import queued
 from tests.sessions.dict_storage import DictStorage
 
 T = TypeVar("T")
 
 
-class Table:
+class Table(DocumentLeases):
     """A table in memory that counts what it is asked, and does what it is told to instead."""
 
     def __init__(self) -> None:
@@ -33,29 +36,33 @@ class Table:
         self.fails: dict[str, list[Exception]] = {}
         self.delays: list[float] = []
         self._changed = asyncio.Event()
-        self._queue: list[str] = []
-        self._token = 0
+        self._leases: dict[Slot, Document] = {}
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+    async def read_lease(self, slot: Slot) -> Document:
+        return self._leases.setdefault(slot, {})
+
+    async def change_lease(self, slot: Slot, change: Callable[[Document], T]) -> T:
+        return change(self._leases.setdefault(slot, {}))
+
+    async def take(self, slot: Slot, holder: str, ttl: float, label: str | None = None) -> int | None:
         if self.delays:
             await asyncio.sleep(self.delays.pop(0))
-        if holder not in self._queue:
-            self._queue.append(holder)
-            self._token += self._queue[0] == holder
+        token = await super().take(slot, holder, ttl, label)
         await self._answer("take")
-        if self._queue[0] != holder:
-            return None
-        return self._token
+        return token
 
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
+    async def renew(self, slot: Slot, holder: str, ttl: float) -> Renewed:
+        renewed = await super().renew(slot, holder, ttl)
         await self._answer("renew")
-        return holder in self._queue[:1]
+        return renewed
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        if holder in self._queue:
-            self._token += self._queue[0] == holder
-            self._queue.remove(holder)
+        await super().leave(slot, holder)
         await self._answer("leave")
+
+    async def received(self, slot: Slot, holder: str, number: int) -> None:
+        await super().received(slot, holder, number)
+        await self._answer("received")
 
     async def reached(self, what: str, times: int) -> None:
         """Return when it was asked so many times."""
@@ -83,7 +90,7 @@ async def test_a_lost_answer_is_asked_for_again(table: Table) -> None:
 
     async with leases.acquire("s"):
         with pytest.raises(LeaseBusy):
-            await leases.acquire("s", wait=0)
+            await elsewhere(leases.acquire("s", wait=0))
 
     await (await leases.acquire("s", wait=0)).release()
 
@@ -115,7 +122,7 @@ async def test_a_release_that_failed_can_be_repeated(table: Table) -> None:
 async def test_one_who_is_cancelled_is_told_so_also_when_the_store_fails(table: Table) -> None:
     leases = TableLeases(table)
     lease = await leases.acquire("s")
-    waiting = asyncio.ensure_future(leases.acquire("s"))
+    waiting = elsewhere(leases.acquire("s"))
     await asyncio.sleep(0)
     table.fails = {"leave": [StoreError("the server is gone")]}
 
@@ -129,7 +136,7 @@ async def test_one_who_is_cancelled_is_told_so_also_when_the_store_fails(table: 
 async def test_a_store_that_does_not_answer_is_waited_for_no_longer_than_one_would_wait(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leafward.stores.leases.GRACE_S", 0.05)
+    monkeypatch.setattr("leafward.stores.acquiring.GRACE_S", 0.05)
     leases = TableLeases(table)
     table.delays = [3600]
 
@@ -144,17 +151,17 @@ async def test_a_store_that_does_not_answer_is_waited_for_no_longer_than_one_wou
 async def test_a_lease_is_busy_once_the_store_said_so_to_anybody_who_waits(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leafward.stores.leases.GRACE_S", 0.05)
+    monkeypatch.setattr("leafward.stores.acquiring.GRACE_S", 0.05)
     leases = TableLeases(table)
     async with asyncio.timeout(20), leases.acquire("s"):
         table.delays = [0, 3600]
-        first, second = leases.acquire("s", wait=0.05), leases.acquire("s", wait=0.05)
+        first, second = elsewhere(leases.acquire("s", wait=0.05)), elsewhere(leases.acquire("s", wait=0.05))
         told = await asyncio.gather(first, second, return_exceptions=True)
         assert [type(one) for one in told] == [LeaseBusy, LeaseBusy]
 
         table.delays = [0, 3600]
         with pytest.raises(LeaseBusy):
-            await leases.acquire("s", wait=0.05)
+            await elsewhere(leases.acquire("s", wait=0.05))
 
 
 async def test_one_who_is_cancelled_at_any_moment_keeps_no_lease(table: Table) -> None:
@@ -201,7 +208,7 @@ async def test_a_hundred_who_wait_ask_little_and_are_served_in_turn(table: Table
             served.append(number)
 
     lease = await leases.acquire("s")
-    waiting = [asyncio.ensure_future(wait(n)) for n in range(100)]
+    waiting = [elsewhere(wait(n)) for n in range(100)]
     await table.reached("take", 101)
     await asyncio.sleep(0.5)
     assert table.asked["take"] == 101, "nobody can be served while the holder is at the same store"
@@ -223,7 +230,7 @@ async def test_those_of_one_process_are_served_as_they_came_also_where_a_later_c
 
     async with leases.acquire("s"):
         table.delays = [0.05, 0.02, 0.0]
-        waiting = [asyncio.ensure_future(wait(n)) for n in range(3)]
+        waiting = [elsewhere(wait(n)) for n in range(3)]
         await table.reached("take", 4)
     await asyncio.gather(*waiting)
 
@@ -252,21 +259,24 @@ async def store(path: Path) -> AsyncGenerator[Store]:
         yield store
 
 
-class Deaf:
+class Deaf(LeaseTableOf):
     """A store's table behind a line on which every first answer is lost."""
 
     def __init__(self, table: LeaseTable) -> None:
         self._table = table
         self._heard: set[tuple[str, str]] = set()
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return self._hear("take", holder, await self._table.take(slot, holder, ttl))
+    async def on_table(self, call: Callable[[LeaseTable], Awaitable[T]]) -> T:
+        return await call(self._table)
 
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await self._table.renew(slot, holder, ttl)
+    async def take(self, slot: Slot, holder: str, ttl: float, label: str | None = None) -> int | None:
+        return self._hear("take", holder, await super().take(slot, holder, ttl, label))
 
     async def leave(self, slot: Slot, holder: str) -> None:
-        self._hear("leave", holder, await self._table.leave(slot, holder))
+        self._hear("leave", holder, await super().leave(slot, holder))
+
+    async def received(self, slot: Slot, holder: str, number: int) -> None:
+        self._hear("received", f"{number}", await super().received(slot, holder, number))
 
     def _hear(self, what: str, holder: str, answer: T) -> T:
         if (what, holder) not in self._heard:
@@ -285,7 +295,7 @@ async def test_a_lease_whose_answer_was_lost_is_had_at_once(store: Store) -> Non
             tokens.append(lease.token)
             await Session(store, "s").with_lease(lease).append_message(user("held"))
             with pytest.raises(LeaseBusy):
-                await leases.acquire("s", wait=0)
+                await elsewhere(leases.acquire("s", wait=0))
 
     assert tokens == sorted(set(tokens))
 
@@ -300,6 +310,48 @@ async def test_waiting_for_another_process_writes_nothing(store: Store, path: Pa
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+
+
+async def test_texts_whose_answer_was_lost_are_had_once(store: Store) -> None:
+    assert isinstance(store.leases, TableLeases)
+    received: list[str] = []
+
+    async with TableLeases(Deaf(store.leases._table)).acquire("s") as lease:
+        for n in range(5):
+            await store.leases.send("s", None, f"{n}")
+            received += await lease.receive()
+
+    assert received == ["0", "1", "2", "3", "4"]
+
+
+async def test_texts_that_could_not_be_received_are_received_later(table: Table) -> None:
+    leases = TableLeases(table)
+    async with leases.acquire("s") as lease:
+        await leases.send("s", None, "one")
+        table.fails = {"received": [OutcomeUnknown("the server"), StoreError("the server is gone")]}
+        with pytest.raises(StoreError, match="gone"):
+            await lease.receive()
+        await leases.send("s", None, "two")
+
+        assert await lease.receive() == ["one", "two"]
+        assert await lease.receive() == []
+
+
+async def test_whether_texts_were_received_is_not_known_when_the_lease_is_lost_meanwhile(table: Table) -> None:
+    leases = TableLeases(table)
+    lease = await leases.acquire("s")
+    await leases.send("s", None, "one")
+    received = table.received
+
+    async def lost(slot: Slot, holder: str, number: int) -> None:
+        await received(slot, holder, number)
+        await leases.release("s", token=lease.token)
+        raise OutcomeUnknown("the server")
+
+    table.received = lost
+    with pytest.raises(OutcomeUnknown):
+        await lease.receive()
+    await lease.release()
 
 
 @pytest.mark.parametrize("back", [1, 86_400 * 365])

@@ -18,6 +18,7 @@ import pytest
 from leafward import LeaseBusy, LeaseLost, Session, open_store, user
 from leafward.stores import Lease, Store
 from leafward.stores.sqlite import SqliteStore
+from leafward.testing.elsewhere import elsewhere
 
 PATIENCE = 60
 ROUNDS = 8
@@ -49,10 +50,10 @@ class Worker:
 
     async def queue(self, ttl: str) -> str:
         """Draw a ticket for a lease that is taken."""
-        self._waiting = asyncio.ensure_future(self._store.leases.acquire("s", ttl=float(ttl)))
+        self._waiting = elsewhere(self._store.leases.acquire("s", ttl=float(ttl)))
         await asyncio.sleep(0)
         try:
-            await self._store.leases.acquire("s", wait=0)
+            await elsewhere(self._store.leases.acquire("s", wait=0))
         except LeaseBusy:
             return "queued"
         return "free"
@@ -265,7 +266,7 @@ async def test_a_holder_that_was_killed_is_followed(store: Store, child: Child) 
 async def test_one_who_is_killed_while_it_waits_is_skipped(store: Store, child: Child) -> None:
     async with store.leases.acquire("s"):
         assert await child(f"queue {SHORT}") == "queued"
-        waiting = asyncio.ensure_future(store.leases.acquire("s"))
+        waiting = elsewhere(store.leases.acquire("s"))
         child.send(signal.SIGKILL)
 
     await (await asyncio.wait_for(waiting, PATIENCE)).release()

@@ -10,7 +10,7 @@ import pytest
 
 from leafward import open_store
 from leafward.stores import Store
-from leafward.testing import LeaseContract
+from leafward.testing import LeaseContract, LeaseMessageContract
 from leafward.testing.durable import Reopen
 from tests.stores.every_contract import EveryVolatileContract
 
@@ -22,7 +22,7 @@ class TestMemory(EveryVolatileContract):
             yield store
 
 
-class TestNamedMemory(LeaseContract):
+class TestNamedMemory(LeaseContract, LeaseMessageContract):
     """A store of one name is shared by all who open it."""
 
     @pytest.fixture

@@ -34,6 +34,7 @@ def _all_keys(user_id: str | None, agent_id: str, session_id: str) -> list[bytes
         *made.journal(Journal(owner, None)),
         *made.listing(owner),
         *made.lease(Slot(user_id, session_id)),
+        *made.texts(Slot(user_id, session_id)),
     ]
 
 
@@ -48,12 +49,12 @@ def test_all_keys_of_a_user_are_in_one_slot(
 
 @given(st.tuples(USERS, IDS, IDS), st.tuples(USERS, IDS, IDS))
 def test_no_two_sessions_share_a_journal(one: tuple[str | None, str, str], other: tuple[str | None, str, str]) -> None:
-    assert len(set(_all_keys(*one))) == 9
+    assert len(set(_all_keys(*one))) == 11
     shared = set(_all_keys(*one)) & set(_all_keys(*other))
     if one != other:
         # Sessions of one owner share what they list and what is theirs together; agents share leases.
         same_owner, same_slot = one[:2] == other[:2], (one[0], one[2]) == (other[0], other[2])
-        assert len(shared) == 4 * same_owner + 3 * same_slot
+        assert len(shared) == 4 * same_owner + 5 * same_slot
 
 
 @given(IDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from leafward import OutcomeUnknown, Session, SessionManager, StoreError, open_store, user
 from leafward.core.ids import new_id
-from leafward.stores import Store
+from leafward.stores import Slot, Store
 from leafward.stores.redis import calls, wires
 from leafward.stores.redis.urls import read_url
+from leafward.testing.lease_messages import table_of
 from tests.stores.proxy import Fault, Proxy
 from tests.stores.redis_store import forget
 from tests.stores.test_servers_lost_replies import DEEDS, World
@@ -146,6 +147,41 @@ class TestAConnectionThatEnds(_BehindAProxy):
             for name in names:
                 assert [one.id for one in await Session(other, name).get_history()] == ["0", "1", "2", "3", "4"]
                 assert await Session(store, name).get_version() == 5
+
+    async def test_acquire_renew_and_release_are_one_round_trip_each(self, store: Store, proxy: Proxy) -> None:
+        table = table_of(store)
+        trips: dict[str, list[int]] = {"acquire": [], "renew": [], "send": [], "waiting": [], "release": []}
+
+        async def counted(what: str, call: Awaitable[Any]) -> Any:
+            before = proxy.packets
+            result = await call
+            trips[what].append(proxy.packets - before)
+            return result
+
+        for number in range(6):
+            lease = await counted("acquire", store.leases.acquire(f"s{number // 2}"))
+            assert await counted("renew", table.renew(lease.fence.slot, lease._holder, 30)) == (True, False)
+            assert await counted("send", store.leases.send(lease.session_id, None, "text"))
+            users = [Slot(name, "s") for name in ("alice", "bob")]
+            assert await counted("waiting", table.waiting([lease.fence.slot, *users])) == {lease.fence.slot}
+            assert await lease.receive() == ["text"]
+            await counted("release", lease.release())
+        # The first time a script is not known to the server.
+        assert {what: found[1:] for what, found in trips.items()} == dict.fromkeys(trips, [1] * 5)
+
+    @pytest.mark.parametrize("fault", FAULTS, ids=lambda one: one.name)
+    async def test_at_any_packet_of_a_text_s_way_loses_and_doubles_none(
+        self, store: Store, proxy: Proxy, fault: Fault
+    ) -> None:
+        received: list[str] = []
+        async with asyncio.timeout(60), store.leases.acquire("s") as lease:
+            for packet in range(1, 12):
+                proxy.strike(fault, packet=packet)
+                assert await store.leases.send("s", None, f"{packet}")
+                received += await lease.receive()
+                proxy.spare()
+            received += await lease.receive()
+        assert received == [f"{packet}" for packet in range(1, 12)]
 
     async def test_while_a_lease_is_taken_gives_the_lease_that_was_given(self, store: Store, proxy: Proxy) -> None:
         proxy.strike(Fault.LOSE_REPLY)

@@ -396,6 +396,26 @@ class TestAServerThatStaysAway(InAWorld):
         await _appended(world, await _append(world))
 
 
+class TestTextsForAHolder(InAWorld):
+    @pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.LOSE_REPLY], ids=lambda one: one.name)
+    async def test_of_which_an_answer_is_lost_are_had_once(self, world: World, proxy: Proxy, fault: Fault) -> None:
+        leases, received, sent = world.store.leases, list[str](), list[str]()
+        async with asyncio.timeout(120):
+            for packet in range(1, 30):
+                proxy.strike(fault, packet=packet)
+                async with leases.acquire(str(world.number)) as lease:
+                    text = f"{packet}"
+                    assert await leases.send(str(world.number), None, text)
+                    sent.append(text)
+                    received += await lease.receive()
+                struck = proxy.struck
+                proxy.spare()
+                if not struck:
+                    break
+        assert len(sent) > 5
+        assert received == sent
+
+
 class TestALeaseThatCannotBeAskedFor(InAWorld):
     async def test_is_not_told_to_be_held_by_others(self, world: World, proxy: Proxy) -> None:
         await world.begin()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from itertools import count
-from typing import Any
+from itertools import count, islice
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,8 @@ from leafward.stores.sql.store import SqlStore
 from tests.stores.both_servers import BehindAProxy, opened
 from tests.stores.proxy import Proxy
 from tests.stores.server_store import PREFIX
+
+T = TypeVar("T")
 
 S = Scope.of("s")
 NAMES = ["leafward.turn", "plan", "never"]
@@ -118,6 +120,26 @@ class TestRoundTrips(BehindAProxy):
         # Another process has prepared statements too, but knows no positions.
         store.runner._appender._positions.clear()
         await call()
+
+    async def test_of_a_lease(self, behind: ServerStore, proxy: Proxy) -> None:
+        """Acquire, renew and release, also where no lease was ever taken."""
+        table, sessions = behind.runner, iter(f"s{number}" for number in count())
+        trips: dict[str, list[int]] = {"acquire": [], "renew": [], "receive": [], "waiting": [], "release": []}
+
+        async def counted(what: str, call: Awaitable[T]) -> T:
+            before = proxy.packets
+            result = await call
+            trips[what].append(proxy.packets - before)
+            return result
+
+        for session_id in ("again", "again", "again", *islice(sessions, 3), "again"):
+            lease = await counted("acquire", behind.leases.acquire(session_id, label="agent:a"))
+            assert await counted("renew", table.renew(lease.fence.slot, lease._holder, 30)) == (True, False)
+            assert await counted("receive", lease.receive()) == []
+            assert await counted("waiting", table.waiting([lease.fence.slot])) == set()
+            await counted("release", lease.release())
+
+        assert {what: found[WARM:] for what, found in trips.items()} == dict.fromkeys(trips, [1] * 4)
 
     async def test_of_a_step_on_a_branch(self, behind: ServerStore, proxy: Proxy) -> None:
         agent = Agent(behind)

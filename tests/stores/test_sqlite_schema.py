@@ -166,7 +166,18 @@ class TestMigration:
             assert info is not None
             assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (100, 20, 0.25)
 
-    @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+    async def test_a_file_of_the_sixth_schema_opens(self, tmp_path: Path) -> None:
+        # Its holder was a process of another boot.
+        async with open_store(old_file(tmp_path, 6)) as store, asyncio.timeout(20):
+            assert await store.leases.holder("chat-1", "alice") is None
+            async with store.leases.acquire("chat-1", "alice", label="agent:another") as lease:
+                assert lease.token == 1795797400000001
+                assert await lease.receive() == ["and sum up"]
+            async with store.leases.acquire("chat-1", "alice", label="agent:support") as lease:
+                assert await lease.receive() == ["sum up", "stop"]
+                assert await lease.receive() == []
+
+    @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
     async def test_a_migrated_file_has_the_tables_of_a_new_one(self, tmp_path: Path, path: Path, number: int) -> None:
         shapes: list[object] = []
         for url in (old_file(tmp_path, number), f"sqlite:///{path}"):

@@ -10,7 +10,7 @@ LeafwardError
 │   ├── StaleSession                  the session is at another version than a write expected
 │   ├── StaleState                    another process saved this slot first
 │   ├── LeaseLost                     another holder has the lease; nothing was written
-│   └── LeaseBusy                     the lease was not free within `wait` seconds
+│   └── LeaseBusy                     the lease was not free within `wait` seconds, or 1,000 texts wait for its holder
 ├── InvalidId (ValueError)            an id that is refused, with the reason
 ├── ConfigurationError (ValueError)   a store, URL or handle is set up wrongly
 ├── ContextError (ValueError)         a context block cannot be read or written this way
@@ -111,11 +111,13 @@ class LeaseLost(Conflict):
 
 
 class LeaseBusy(Conflict):
-    """The session's lease was not free within the time given by `wait`."""
+    """The session's lease was not free within the time given by `wait`, or its holder has too many texts waiting."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, *, texts: int | None = None) -> None:
         self.session_id = session_id
-        super().__init__(f"the lease of session {session_id!r} was not free in time: wait longer, or try again later")
+        reason = "was not free in time" if texts is None else f"has {texts:,} texts that its holder did not receive"
+        longer = "wait longer, or try again later" if texts is None else "try again later"
+        super().__init__(f"the lease of session {session_id!r} {reason}: {longer}")
 
 
 class StaleState(Conflict):

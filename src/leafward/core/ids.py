@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from leafward.core.errors import InvalidId
 
 MAX_ID_LENGTH = 255
+MAX_LABEL_LENGTH = 300
+"""Room for a word and an id."""
 RESERVED_PREFIX = "compaction_"
 """Ids of summaries in a history; no stored message may have such an id."""
 
@@ -18,14 +20,14 @@ _CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REFUSED_NAMES = frozenset({".", "..", "__anon__"})
 
 
-def refusal(value: object) -> str | None:
+def refusal(value: object, longest: int = MAX_ID_LENGTH) -> str | None:
     """Say why `value` cannot be an id, or nothing when it can."""
     if not isinstance(value, str):
         return "an id is a string"
     if not value.strip():
         return "it is empty or blank"
-    if len(value) > MAX_ID_LENGTH:
-        return f"it is longer than {MAX_ID_LENGTH} characters"
+    if len(value) > longest:
+        return f"it is longer than {longest} characters"
     if _CONTROL_OR_SURROGATE.search(value):
         return "it holds a control character or a lone surrogate"
     if value in _REFUSED_NAMES:
@@ -44,6 +46,17 @@ def check_id(kind: str, value: object) -> str:
         raise InvalidId(kind, value, reason)
     assert isinstance(value, str)
     return value
+
+
+def check_label(value: object) -> None:
+    """Raise unless `value` may say who holds a lease.
+
+    Raises:
+        InvalidId: it may not; the text gives the reason.
+    """
+    reason = refusal(value, MAX_LABEL_LENGTH)
+    if reason is not None:
+        raise InvalidId("label", value, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ from leafward.stores.contracts import (
 )
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
-from leafward.stores.leases import Lease
+from leafward.stores.lease import Lease
+from leafward.stores.leases import Holder
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.states.contracts import T, Versioned
 
@@ -1133,20 +1134,49 @@ class BlockingStateStore:
         """Let go of the store; a second call does nothing."""
 
 class BlockingLeases:
-    """Hands out leases."""
+    """Hands out leases, and reaches those who hold them."""
 
     def acquire(
-        self, session_id: str, user_id: str | None = None, ttl: float = ..., wait: float | None = None
+        self,
+        session_id: str,
+        user_id: str | None = None,
+        ttl: float = ...,
+        wait: float | None = None,
+        *,
+        label: str | None = None,
     ) -> BlockingLease:
-        """Wait for one's turn and hold the session: `async with store.leases.acquire(...) as lease`, or `await` it.
+        """Queue for a session and hold it: `async with store.leases.acquire(...) as lease`, or `await` it.
 
         The lease is renewed until it is released; a holder that died is followed by the next after `ttl` seconds.
+        `label` says to others who holds it.
 
         Raises:
-            LeaseBusy: it was not one's turn within `wait` seconds.
+            LeaseBusy: the lease was not free within `wait` seconds.
             StoreError: the store failed, or did not answer within `wait` seconds and one more.
             InvalidId: one of the ids is refused.
-            ConfigurationError: `ttl` or `wait` is no length of time.
+            ConfigurationError: `ttl` or `wait` is no length of time, or this task, or one that it was started in, holds
+                the lease already.
+        """
+
+    def holder(self, session_id: str, user_id: str | None = None) -> Holder | None:
+        """Return the holder of a session's lease; `None` if it is not held, or ran out."""
+
+    def send(self, session_id: str, user_id: str | None, text: str, *, label: str | None = None) -> bool:
+        """Send a text to the holder of a session's lease, in whatever process; return whether there is one.
+
+        With `label` there has to be a holder with that label. When this returns True, the text is kept until a holder
+        gets it from `lease.receive()`: this one, or a later one with that label.
+
+        Raises:
+            ValueError: the text is longer than 64 KiB.
+            LeaseBusy: 1,000 texts wait already.
+            OutcomeUnknown: it may have been sent.
+        """
+
+    def release(self, session_id: str, user_id: str | None = None, *, token: int) -> bool:
+        """End a lease whose holder is known to be gone, by the token of `holder()`; return whether it was held.
+
+        A holder that is not gone after all can write nothing more behind it.
         """
 
 class BlockingLease:
@@ -1167,11 +1197,29 @@ class BlockingLease:
     def held(self) -> bool:
         """Whether it is held, as far as is known here: not released, renewed in time. Only a write tells for sure."""
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts waited for this holder when the lease was last renewed, and were not received since."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was released or lost: it will not be renewed."""
+
+    def receive(self) -> list[str]:
+        """Return the texts that were sent to this holder's label, or without one, in order, each once.
+
+        A call that is cancelled, or fails, takes nothing away: the next one returns its texts.
+
+        Raises:
+            LeaseLost: the lease is no longer held; the texts wait for the next holder.
+            OutcomeUnknown: whether they still wait is not known.
+        """
+
     def release(self) -> None:
         """Let the next one in; a second call does nothing.
 
         Raises:
-            StoreError: the store could not be told; the lease is no longer renewed and runs out by itself.
+            StoreError: the store could not be reached; the lease is no longer renewed and runs out by itself.
         """
 
     def __enter__(self) -> Self: ...

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
-    from leafward.stores.leases import Lease
+    from leafward.stores.lease import Lease
 
 
 class Session(Conversation, Configurable):

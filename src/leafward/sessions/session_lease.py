@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leafward.sessions.session import Session
-    from leafward.stores.leases import Acquiring
+    from leafward.stores.acquiring import Acquiring
 
 
 class SessionLease:

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
     from leafward.stores.files.own_states import JsonFileAgentStateStore as JsonFileAgentStateStore
     from leafward.stores.files.own_states import JsonSession as JsonSession
     from leafward.stores.files.own_states import WorkspaceSession as WorkspaceSession
+    from leafward.stores.lease import Lease as Lease
     from leafward.stores.leases import Fence as Fence
-    from leafward.stores.leases import Lease as Lease
+    from leafward.stores.leases import Holder as Holder
     from leafward.stores.leases import Leases as Leases
     from leafward.stores.leases import LeaseTable as LeaseTable
+    from leafward.stores.leases import Renewed as Renewed
+    from leafward.stores.leases import SentText as SentText
     from leafward.stores.leases import Slot as Slot
-    from leafward.stores.leases import TableLeases as TableLeases
     from leafward.stores.memory_states import InMemoryAgentStateStore as InMemoryAgentStateStore
     from leafward.stores.memory_states import InMemorySession as InMemorySession
     from leafward.stores.opening import Opening as Opening
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from leafward.stores.states.contracts import Versioned as Versioned
     from leafward.stores.states.contracts import VersionedStateStore as VersionedStateStore
     from leafward.stores.states.store import StateStore as StateStore
+    from leafward.stores.table_leases import TableLeases as TableLeases
 
 _HOMES = {
     "leafward.core.attached_state": ("AttachedState",),
@@ -101,13 +104,15 @@ _HOMES = {
         "JsonSession",
         "WorkspaceSession",
     ),
+    "leafward.stores.lease": ("Lease",),
     "leafward.stores.leases": (
         "Fence",
-        "Lease",
+        "Holder",
         "LeaseTable",
         "Leases",
+        "Renewed",
+        "SentText",
         "Slot",
-        "TableLeases",
     ),
     "leafward.stores.memory_states": (
         "InMemoryAgentStateStore",
@@ -139,6 +144,7 @@ _HOMES = {
         "VersionedStateStore",
     ),
     "leafward.stores.states.store": ("StateStore",),
+    "leafward.stores.table_leases": ("TableLeases",),
 }
 
 __all__ = [
@@ -159,6 +165,7 @@ __all__ = [
     "ErasureReport",
     "Fence",
     "Head",
+    "Holder",
     "InMemoryAgentStateStore",
     "InMemorySession",
     "JsonFileAgentStateStore",
@@ -178,8 +185,10 @@ __all__ = [
     "Prompt",
     "RedisAgentStateStore",
     "RedisSession",
+    "Renewed",
     "Revision",
     "SearchFilter",
+    "SentText",
     "SessionRegistry",
     "Shelf",
     "SimpleSessionKey",

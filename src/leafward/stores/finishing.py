@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from leafward.core.errors import OutcomeUnknown
 
 T = TypeVar("T")
 
@@ -30,3 +32,21 @@ async def in_a_thread(work: Callable[[], T]) -> T:
     """Do some work in a thread, and have it done when this returns, also for one who is cancelled meanwhile."""
     # The bare future: a task around it could be cancelled on its own, while the thread goes on.
     return await to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+async def settled(step: Callable[[], Awaitable[T]]) -> T:
+    """Do a step that may be repeated; repeat it when it is not known whether it was done."""
+    try:
+        return await step()
+    except OutcomeUnknown:
+        return await step()
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do some work to its end, also for a caller who is cancelled, who then gets its error as the cause."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError as cancelled:
+        await asyncio.wait((task,))
+        raise cancelled from None if task.cancelled() else task.exception()

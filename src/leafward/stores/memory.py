@@ -17,12 +17,13 @@ from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Revision, SearchFilter, check_options
 from leafward.stores.guard import Guard
-from leafward.stores.leases import Fence, Slot
+from leafward.stores.leases import Fence
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads, registry, remains, scanning
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.in_memory import drop_discarded, new_database, render
+from leafward.stores.sql.lease_table import SqlLeases
 from leafward.stores.sql.operations import Operation, Statement, find_session, run_steps
 from leafward.stores.sql.state_table import SqlStates
 from leafward.stores.sql.states import StateRows
@@ -42,7 +43,7 @@ class MemoryData:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class MemoryRunner:
+class MemoryRunner(SqlLeases):
     """Runs each operation as one step under one lock."""
 
     def __init__(self, data: MemoryData, guard: Guard) -> None:
@@ -75,14 +76,8 @@ class MemoryRunner:
             self._data.connection.execute("COMMIT")
         return result
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return self._commit(leases.take(slot, holder, ttl))
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return self._commit(leases.renew(slot, holder, ttl))
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        self._commit(leases.leave(slot, holder))
+    async def change_lease(self, operation: Callable[[], Operation[T]], *, flushed: bool) -> T:
+        return self._commit(operation())
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         return await self.look(operation)

@@ -10,7 +10,8 @@ A backend's test file names the contracts and gives them a store:
 
 Each test wants a store that holds nothing yet. A backend that keeps its data when it is closed
 also inherits `DurableContract` and `DurableContextContract` and gives them `reopen`; one that two can
-have open at once inherits `LeaseContract`, which wants `reopen` too. The tests run under pytest-asyncio.
+have open at once inherits `LeaseContract` and `LeaseMessageContract`, which want `reopen` too. The
+tests run under pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ pytest.register_assert_rewrite(
     "leafward.testing.filled",
     "leafward.testing.history",
     "leafward.testing.keyed",
+    "leafward.testing.lease_messages",
     "leafward.testing.leases",
     "leafward.testing.loading",
     "leafward.testing.messages",
@@ -66,6 +68,7 @@ from leafward.testing.compaction import CompactionContract  # noqa: E402
 from leafward.testing.context import ContextContract  # noqa: E402
 from leafward.testing.durable import DurableContract  # noqa: E402
 from leafward.testing.durable_context import DurableContextContract  # noqa: E402
+from leafward.testing.lease_messages import LeaseMessageContract  # noqa: E402
 from leafward.testing.leases import LeaseContract  # noqa: E402
 from leafward.testing.messages import MessageContract  # noqa: E402
 from leafward.testing.registry import RegistryContract  # noqa: E402
@@ -85,6 +88,7 @@ __all__ = [
     "DurableContextContract",
     "DurableContract",
     "LeaseContract",
+    "LeaseMessageContract",
     "MessageContract",
     "RegistryContract",
     "ScopeContract",

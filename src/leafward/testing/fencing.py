@@ -21,6 +21,7 @@ from leafward import (
 )
 from leafward.core.ids import Scope
 from leafward.stores import NOT_THERE, AttachedState, Draft, Usage
+from leafward.testing.elsewhere import elsewhere
 from leafward.testing.filled import fill, manage, picture, put_fact
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ async def _taken_over(store: Store) -> tuple[Lease, Lease]:
     lost = await store.leases.acquire("s", ttl=0.05)
     lost._renewing.cancel()  # pyright: ignore[reportPrivateUsage]
     async with asyncio.timeout(20):
-        return lost, await store.leases.acquire("s")
+        return lost, await elsewhere(store.leases.acquire("s"))
 
 
 async def _write_on(leased: Session) -> None:
@@ -331,7 +332,7 @@ class Fencing:
             leased = session.with_lease(lease)
 
             writing = asyncio.ensure_future(_write_on(leased))
-            following = asyncio.ensure_future(_follow(store, session))
+            following = elsewhere(_follow(store, session))
             for _ in range(steps):
                 await asyncio.sleep(0)
             await lease.release()
@@ -349,7 +350,7 @@ class Fencing:
             lost._renewing.cancel()  # pyright: ignore[reportPrivateUsage]
             leased = session.with_lease(lost)
 
-            following = asyncio.ensure_future(_follow(store, session))
+            following = elsewhere(_follow(store, session))
             with pytest.raises(LeaseLost):
                 await _write_on(leased)
             await following

@@ -12,6 +12,7 @@ import pytest
 
 from leafward import ConfigurationError, InvalidId, LeaseBusy, Session, StoreError, user
 from leafward.testing.durable import PATIENCE, Reopen
+from leafward.testing.elsewhere import elsewhere
 from leafward.testing.fencing import Fencing
 from leafward.testing.ids import HOSTILE_IDS, REFUSED_IDS
 from leafward.testing.session_leases import SessionLeasing
@@ -37,11 +38,11 @@ async def soon(awaited: Awaitable[T], seconds: float = PATIENCE) -> T:
 
 async def queued(store: Store, session_id: str = "s", **options: Any) -> asyncio.Future[Lease]:
     """Begin to wait for a lease that is taken; return when one has a place in the queue."""
-    waiting = asyncio.ensure_future(store.leases.acquire(session_id, **options))
+    waiting = elsewhere(store.leases.acquire(session_id, **options))
     await asyncio.sleep(0)
     with pytest.raises(LeaseBusy):
         # Asked later at the same store, so answered later.
-        await store.leases.acquire(session_id, wait=0)
+        await elsewhere(store.leases.acquire(session_id, wait=0))
     assert not waiting.done()
     return waiting
 
@@ -106,7 +107,7 @@ class _Holding:
         await first.release()
 
         with pytest.raises(LeaseBusy):
-            await store.leases.acquire("s", wait=0)
+            await elsewhere(store.leases.acquire("s", wait=0))
         await Session(store, "s").with_lease(second).append_message(user("held"))
         await second.release()
 
@@ -185,7 +186,7 @@ class _Holding:
                 await held.enter_async_context(store.leases.acquire(session_id, user_id=user_id, wait=0))
             for session_id, user_id in pairs:
                 with pytest.raises(LeaseBusy):
-                    await store.leases.acquire(session_id, user_id, wait=0)
+                    await elsewhere(store.leases.acquire(session_id, user_id, wait=0))
 
     async def test_a_bad_id_is_refused(self, store: Store) -> None:
         for name in REFUSED_IDS:

@@ -9,6 +9,7 @@ import pytest
 
 from leafward import ConfigurationError, LeaseBusy, LeaseLost, Session, assistant, user
 from leafward.testing.durable import PATIENCE, Reopen
+from leafward.testing.elsewhere import elsewhere
 
 if TYPE_CHECKING:
     from leafward.stores import Store
@@ -25,7 +26,7 @@ class SessionLeasing:
             await leased.replace_context_block("memory", "Likes tea.")
             assert (leased.session_id, leased.user_id, leased.agent_id) == ("s", "alice", "support")
             with pytest.raises(LeaseBusy):
-                await store.leases.acquire("s", user_id="alice", wait=0)
+                await elsewhere(store.leases.acquire("s", user_id="alice", wait=0))
         async with store.leases.acquire("s", user_id="alice", wait=0):
             with pytest.raises(LeaseLost):
                 await leased.append_message(user("late"))

@@ -15,7 +15,14 @@ from leafward import Session, SessionKey, SessionManager, open_store, user
 from leafward.stores import JsonFileAgentStateStore, JsonSession, Store, WorkspaceSession
 from leafward.stores.files.json_store import JsonFileStore
 from leafward.stores.sqlite.writer import Transaction
-from leafward.testing import DurableContract, LeaseContract, MessageContract, RegistryContract, StoreContract
+from leafward.testing import (
+    DurableContract,
+    LeaseContract,
+    LeaseMessageContract,
+    MessageContract,
+    RegistryContract,
+    StoreContract,
+)
 from leafward.testing.durable import Reopen
 from tests.stores.sqlite_store import Held
 
@@ -23,7 +30,9 @@ NORMAL, FULL = 1, 2
 """What SQLite calls the levels: a commit at FULL survives a power cut."""
 
 
-class TestJsonFiles(MessageContract, RegistryContract, StoreContract, LeaseContract, DurableContract):
+class TestJsonFiles(
+    MessageContract, RegistryContract, StoreContract, LeaseContract, LeaseMessageContract, DurableContract
+):
     """What concerns states too; all else is what `sqlite:///` does, on the same code."""
 
     @pytest.fixture

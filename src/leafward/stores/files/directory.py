@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from typing import Literal, NamedTuple, TypeVar
 
@@ -17,7 +17,8 @@ from leafward.stores.files.state_table import FileStates, Locked
 from leafward.stores.files.state_tree import Memory, StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
-from leafward.stores.leases import Fence, LeaseTable, Slot
+from leafward.stores.lease_table_of import LeaseTableOf
+from leafward.stores.leases import Fence, LeaseTable
 from leafward.stores.sqlite import open_sqlite
 from leafward.stores.states.standalone import Later
 from leafward.stores.states.table import Layout
@@ -38,7 +39,7 @@ class _Opened(NamedTuple):
     store: JsonFileStore
 
 
-class StateDirectory(LeaseTable):
+class StateDirectory(LeaseTableOf):
     """Reads without a lock until there is one, made by the first change or lease of any process of ours.
 
     What keeps the lock and the leases keeps sessions too, once they are asked for.
@@ -70,14 +71,8 @@ class StateDirectory(LeaseTable):
     async def change(self, step: Callable[[StateFiles], T], fence: Fence | None) -> T:
         return await (await self._writing.get()).locked.change(step, fence)
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await (await self._writing.get()).store.runner.take(slot, holder, ttl)
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await (await self._writing.get()).store.runner.renew(slot, holder, ttl)
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await (await self._writing.get()).store.runner.leave(slot, holder)
+    async def on_table(self, call: Callable[[LeaseTable], Awaitable[T]]) -> T:
+        return await call((await self._writing.get()).store.runner)
 
     async def store(self) -> JsonFileStore:
         """Return the store behind the states, in which a finished write survives a power cut."""

@@ -19,7 +19,8 @@ from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
 from leafward.stores.files.writing import Journals
 from leafward.stores.guard import Guard
-from leafward.stores.leases import Fence, Slot
+from leafward.stores.lease_table_of import LeaseTableOf
+from leafward.stores.leases import Fence, LeaseTable
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
 from leafward.stores.sql import reads
@@ -69,7 +70,7 @@ class Engine:
         self._lock.close()
 
 
-class Serving:
+class Serving(LeaseTableOf):
     """Runs everything on the index of the moment; when that is removed or damaged, on a new one."""
 
     def __init__(
@@ -154,14 +155,8 @@ class Serving:
     async def scrub(self) -> list[str]:
         return await self._run(lambda runner: runner.scrub())
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await self._run(lambda runner: runner.take(slot, holder, ttl))
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await self._run(lambda runner: runner.renew(slot, holder, ttl))
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await self._run(lambda runner: runner.leave(slot, holder))
+    async def on_table(self, call: Callable[[LeaseTable], Awaitable[T]]) -> T:
+        return await self._run(call)
 
     async def repair(self, scope: Scope) -> RepairReport:
         return await self._run(lambda runner: runner.repair(scope))

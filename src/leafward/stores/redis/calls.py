@@ -119,6 +119,10 @@ class Calls:
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._running = _Running()
 
+    @property
+    def in_a_cluster(self) -> bool:
+        return isinstance(self.client, RedisCluster)
+
     async def ask(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes | int]) -> Any:
         """Call a script that changes nothing; one who is cancelled need not wait for it.
 

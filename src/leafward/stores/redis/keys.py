@@ -61,3 +61,8 @@ class Keys:
         """Return the keys of a lease, of who waits for it in which order, and of how long each place is kept."""
         user, session = self.user(slot.user_id), escape(slot.session_id)
         return [f"{user}:{part}:{session}".encode() for part in ("lease", "queue", "waiting")]
+
+    def texts(self, slot: Slot) -> list[bytes]:
+        """Return the keys of which texts wait for the holder of a lease, and of the texts."""
+        user, session = self.user(slot.user_id), escape(slot.session_id)
+        return [f"{user}:{part}:{session}".encode() for part in ("sent", "texts")]

@@ -12,30 +12,27 @@ from redis import exceptions as redis
 from leafward.core.errors import CorruptStore, LeaseLost
 from leafward.core.ids import Owner, Scope
 from leafward.stores.contracts import Durability
-from leafward.stores.leases import Fence, Slot, ticket_ttl
+from leafward.stores.leases import Fence, Slot
 from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.keys import Keys
-from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, LEAVE, RENEW, SESSION, SESSIONS, SHARED, TAKE
+from leafward.stores.redis.leases import RedisLeases
+from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, SESSION, SESSIONS, SHARED
 from leafward.stores.replicated.journals import NOTHING, FinishesCommits, Journal, Listing, Mark, Outcome, Tail, Write
 
 FETCHED = 1024 * 1024
 """About how many bytes of journals come at once."""
 _ALL = 1 << 62
 """More sessions than anybody has; beyond, Redis cannot count."""
-KEPT_MS = 24 * 3_600_000
-"""For how long the keys of a lease outlive it. Tokens grow by the clock as well, so nothing depends on them."""
-
 TURN_MS = 200
 """How long a writer that was too late has the next turn, if it does not come."""
 _log = logging.getLogger(__name__)
 
 
-class RedisServer(FinishesCommits):
+class RedisServer(RedisLeases, FinishesCommits):
     """Each call is one script, on keys of one slot."""
 
     def __init__(self, calls: Calls, keys: Keys, durability: Durability) -> None:
-        self._calls = calls
-        self._keys = keys
+        super().__init__(calls, keys)
         self._durability: Durability = durability
         self._writer = os.urandom(8).hex().encode()
 
@@ -104,20 +101,6 @@ class RedisServer(FinishesCommits):
         keys = [self._keys.listings(scope.owner.user_id), *self._keys.listing(scope.owner)[:1]]
         return await self._calls.ask(SHARED, keys, [scope.session_id.encode()]) == 1
 
-    # Leases.
-
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        args = [holder.encode(), _micros(ttl), _micros(ticket_ttl(ttl)), KEPT_MS + int(ttl * 1000)]
-        token = (await self._calls.change(TAKE, self._keys.lease(slot), args)).value
-        return None if token is None else int(token)
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        args = [holder.encode(), _micros(ttl), KEPT_MS + int(ttl * 1000)]
-        return (await self._calls.change(RENEW, self._keys.lease(slot)[:1], args)).value == 1
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await self._calls.change(LEAVE, self._keys.lease(slot), [holder.encode()])
-
     # The rest.
 
     async def scrub(self) -> list[str]:
@@ -165,7 +148,3 @@ def _listed(listing: Listing | None) -> list[bytes]:
 
 def _read_listing(session_id: str, row: bytes) -> Listing:
     return Listing(int(row[:16]), session_id, row[16:])
-
-
-def _micros(seconds: float) -> int:
-    return int(seconds * 1_000_000)

@@ -11,7 +11,7 @@ from leafward.core.info import SessionInfo
 from leafward.stores.guard import Guard
 from leafward.stores.registry import Page
 from leafward.stores.replicated.journals import Listing, Server
-from leafward.stores.sql.running import Runner
+from leafward.stores.sql.running import Serving
 from leafward.stores.sql.sessions import SqlRegistry
 from leafward.stores.states.table import StateTable
 
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(SessionInfo).decode
 class ReplicatedRegistry(SqlRegistry):
     """Reads the list without reading the sessions; all else is done as everywhere."""
 
-    def __init__(self, runner: Runner, server: Server, states: StateTable, guard: Guard) -> None:
+    def __init__(self, runner: Serving, server: Server, states: StateTable, guard: Guard) -> None:
         super().__init__(runner, states)
         self._server = server
         self._guard = guard

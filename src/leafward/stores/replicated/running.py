@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from heapq import merge
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from leafward.core.errors import CorruptStore
 from leafward.core.ids import Owner, Scope
@@ -17,7 +17,8 @@ from leafward.core.times import to_micros
 from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.finishing import to_its_end
 from leafward.stores.guard import Guard
-from leafward.stores.leases import Fence, Slot
+from leafward.stores.lease_table_of import LeaseTableOf
+from leafward.stores.leases import Fence, LeaseTable
 from leafward.stores.registry import ErasureReport
 from leafward.stores.replicated.journals import FinishesCommits, Server
 from leafward.stores.replicated.listing import parents
@@ -39,7 +40,7 @@ READ, SEARCHED = 1 / 16, 4
 _log = logging.getLogger(__name__)
 
 
-class ReplicatedRunner:
+class ReplicatedRunner(LeaseTableOf):
     """Runs each operation on the session's replica, once that has all that is committed."""
 
     def __init__(self, server: Server, guard: Guard, budget: int = BUDGET) -> None:
@@ -135,21 +136,11 @@ class ReplicatedRunner:
             self._watcher.notify(scope)
         return ErasureReport(scope.session_id, erased, [*left, *await self._server.scrub()])
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
+    async def on_table(self, call: Callable[[LeaseTable], Awaitable[T]]) -> T:
         self._guard.check()
-        return await self._to_its_end(self._server.take(slot, holder, ttl))
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        self._guard.check()
-        return await self._to_its_end(self._server.renew(slot, holder, ttl))
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        self._guard.check()
-        await self._to_its_end(self._server.leave(slot, holder))
-
-    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         # What a cancelled call has sent may arrive after what is sent to undo it.
-        return await (work if isinstance(self._server, FinishesCommits) else to_its_end(work))
+        called = call(self._server)
+        return await (called if isinstance(self._server, FinishesCommits) else to_its_end(called))
 
     async def close(self) -> None:
         """Finish what was begun, and forget the replicas."""

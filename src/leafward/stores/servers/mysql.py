@@ -18,6 +18,7 @@ from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import mysql_points, setup
 from leafward.stores.servers.heads import FEW_LANES, LANES, Asked
 from leafward.stores.servers.indexing import LONGEST_WORD
+from leafward.stores.servers.mysql_leases import MysqlLeases
 from leafward.stores.servers.mysql_packets import Answer, Packet
 from leafward.stores.servers.positions import Attached, Placed, Planned, digested
 from leafward.stores.servers.server import Failure, Server
@@ -60,7 +61,8 @@ ENGINES = """
 
 _TORN_PAGES = frozenset({"0", "OFF", "DETECT_ONLY"})
 """Settings of `innodb_doublewrite` by which a page that a power cut tore is not mended."""
-_DUPLICATE_KEY_NAME = 1061
+_ALREADY_MADE = frozenset({1060, 1061})
+"""There is a column, or an index, of that name."""
 _DUPLICATE = 1062
 _RACES = frozenset({_DUPLICATE, 1205, 1213})
 _GONE = frozenset({0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
@@ -86,6 +88,7 @@ class MysqlServer(Server):
         self._pool = pool
         self._ours = ours
         self._begin = "START TRANSACTION" if ours else BEGIN_WRITING
+        self.leases = MysqlLeases(self._transact)
         # A pool that was given may have cursors of another kind.
         self._cursor = import_module("asyncmy.cursors").Cursor
 
@@ -329,7 +332,7 @@ class MysqlServer(Server):
         try:
             await self._ask(connection, statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
         except Exception as error:
-            if _number(error) != _DUPLICATE_KEY_NAME:
+            if _number(error) not in _ALREADY_MADE:
                 raise
 
     async def close(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import abstractmethod
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.leases import LeaseTable, Slot
+from leafward.stores.lease_table_of import LeaseTableOf
+from leafward.stores.leases import LeaseTable
 from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Server
 from leafward.stores.servers.setup import DEFAULT_PREFIX, check_pool, check_prefix
@@ -19,6 +21,8 @@ from leafward.stores.sql.dialect import STATES, StatesTable
 from leafward.stores.states.standalone import Opened, Standalone
 from leafward.stores.states.table import Layout, check_layout
 from leafward.stores.urls import need_driver, without_secrets
+
+T = TypeVar("T")
 
 
 class _OnServer(Standalone):
@@ -166,25 +170,16 @@ class _Tables:
         return store
 
 
-class _Leases(LeaseTable):
+class _Leases(LeaseTableOf):
     """Leases in tables of ours, made when a lease is first asked for."""
 
     def __init__(self, runner: ServerRunner, tables: _Tables) -> None:
         self._runner = runner
         self._tables = tables
 
-    async def _ready(self) -> ServerRunner:
+    async def on_table(self, call: Callable[[LeaseTable], Awaitable[T]]) -> T:
         await self._tables.make()
-        return self._runner
-
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await (await self._ready()).take(slot, holder, ttl)
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await (await self._ready()).renew(slot, holder, ttl)
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await (await self._ready()).leave(slot, holder)
+        return await call(self._runner)
 
 
 async def has_table(states: _OnServer) -> bool:

@@ -15,6 +15,7 @@ from leafward.stores.leases import Fence
 from leafward.stores.servers import setup
 from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.servers.postgres_appending import PostgresAppending
+from leafward.stores.servers.postgres_leases import PostgresLeases
 from leafward.stores.servers.postgres_points import PostgresPoints
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
@@ -52,6 +53,7 @@ class PostgresServer(Server):
         self._ours = ours
         self._appending = PostgresAppending(self.dialect)
         self._points = PostgresPoints(self.dialect)
+        self.leases = PostgresLeases(self.dialect)
 
     async def acquire(self) -> Any:
         return await self._pool.acquire(timeout=CONNECT_S)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
@@ -20,13 +20,15 @@ from leafward.core.times import now_micros
 from leafward.stores.contracts import Appended, Revision, SearchFilter
 from leafward.stores.gate import Gate
 from leafward.stores.guard import Guard
-from leafward.stores.leases import Fence, Slot
+from leafward.stores.leases import Fence
 from leafward.stores.registry import ErasureReport
 from leafward.stores.servers import searching
 from leafward.stores.servers.appending import Appender, Unanswered
 from leafward.stores.servers.heads import can_be_asked
 from leafward.stores.servers.indexing import Indexer, Words, unindexed_sessions
+from leafward.stores.servers.leases import ServerLeases
 from leafward.stores.servers.purge import Purge, erase
+from leafward.stores.servers.quick_leases import QuickLeases
 from leafward.stores.servers.repeated_append import attached_before, repeated
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.signals import Signals
@@ -70,7 +72,7 @@ class _Try(Generic[T]):
         self.since = now_micros()
 
 
-class ServerRunner:
+class ServerRunner(ServerLeases):
     """Runs each command in one transaction, on a connection that is held no longer than that.
 
     A connection that is lost before the commit was sent leaves nothing, and the command is run again on another. When
@@ -284,14 +286,23 @@ class ServerRunner:
                 raise OutcomeUnknown(self._server.where, unanswered=True) from error
             raise
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await self.transact(lambda: leases.take(slot, holder, ttl))
+    @property
+    def _quick_leases(self) -> QuickLeases:
+        return self._server.leases
 
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await self.transact(lambda: leases.renew(slot, holder, ttl))
+    async def quickly(
+        self, quick: Callable[[Any], Awaitable[T | None]], operation: Callable[[], Operation[T | None]]
+    ) -> T | None:
+        self._guard.check()
+        attempt = _Try[T | None]()
 
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await self.transact(lambda: leases.leave(slot, holder))
+        async def once(connection: Any) -> T | None:
+            attempt.begun = attempt.in_flight = True
+            done = await quick(connection)
+            attempt.in_flight = False
+            return done if done is not None else await self._commit(connection, operation, now_micros(), attempt)
+
+        return await self._to_its_end(attempt, lambda: self._persist(once, attempt))
 
     # Reading.
 

@@ -15,7 +15,8 @@ from leafward.core.errors import LeafwardError
 from leafward.stores.contracts import Durability, Head
 from leafward.stores.leases import Fence
 from leafward.stores.servers.positions import Attached, Placed, Planned
-from leafward.stores.sql import state_statements
+from leafward.stores.servers.quick_leases import QuickLeases
+from leafward.stores.sql import lease_statements, state_statements
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Dialect
 from leafward.stores.sql.operations import CLOCK, Many, Operation
@@ -23,6 +24,8 @@ from leafward.stores.sql.points import HeadOf, StatesOf
 from leafward.stores.sql.statements import ENOUGH_ALONE
 
 T = TypeVar("T")
+
+_ENOUGH_ALONE = ENOUGH_ALONE | state_statements.ENOUGH_ALONE | lease_statements.ENOUGH_ALONE
 
 LONGEST_IDLE_S = 240.0
 """How long a connection is kept that nobody uses."""
@@ -43,6 +46,7 @@ class Server(ABC):
     where: str
     """The server, as it may be named in errors."""
     durability: Durability
+    leases: QuickLeases
     errors: tuple[type[Exception], ...]
     """What the driver raises; anything else comes from the operation, and goes to whoever asked for it."""
 
@@ -218,9 +222,7 @@ class Server(ABC):
         """Return what an operation finds by its first statement, a snapshot by itself; `None` if it needs more."""
         try:
             statement, parameters = next(operation)
-            if (statement in ENOUGH_ALONE or statement in state_statements.ENOUGH_ALONE) and not isinstance(
-                parameters, Many
-            ):
+            if statement in _ENOUGH_ALONE and not isinstance(parameters, Many):
                 operation.send(await self.execute(connection, statement, parameters, writing=False))
         except StopIteration as stop:
             return (stop.value,)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
+from leafward.stores.sql import lease_statements as of_leases
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.operations import STORE_CLOCK
 
-_HELD = frozenset({sql.GET_SESSION, sql.GET_LEASE, sql.HOLD_OWNER})
+_HELD = frozenset({sql.GET_SESSION, of_leases.GET_LEASE, sql.HOLD_OWNER})
 """Statements that hold the row they read, in a transaction that writes."""
 _DECODED_AT_ONCE = frozenset({sql.READ_TRUNK, sql.READ_RANGE})
 """Statements whose bodies may as well be texts, which servers give faster."""
@@ -81,7 +82,7 @@ class Dialect(ABC):
         text = self.clock if statement is STORE_CLOCK else statement
         if writing and statement in _HELD:
             text += " FOR UPDATE"
-        elif writing and statement is sql.CHECK_LEASE:
+        elif writing and statement is of_leases.CHECK_LEASE:
             text += f" {self.share}"
         as_it_is = statement in _DECODED_AT_ONCE
         for column in ("body", "m.body"):

@@ -13,6 +13,7 @@ from leafward.stores.contracts import Usage
 from leafward.stores.registry import Origin, Page
 from leafward.stores.sql import statements as sql
 from leafward.stores.sql.entries import drop_context
+from leafward.stores.sql.lease_statements import DROP_LEASE
 from leafward.stores.sql.operations import (
     STORE_CLOCK,
     Operation,
@@ -146,7 +147,7 @@ def find_unleased(scope: Scope) -> Operation[SessionRow | None]:
     """Return a session that is to be removed, after its lease, unless somebody holds that."""
     # First, as in a write behind a lease: who takes locks in one order does not get stuck.
     at = (yield STORE_CLOCK, ())[0][0]
-    yield sql.DROP_LEASE, (*scope_ids(scope)[1:], at)
+    yield DROP_LEASE, (*scope_ids(scope)[1:], at)
     return (yield from find_session(scope))
 
 

@@ -9,7 +9,7 @@ from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import Revision, SearchFilter
-from leafward.stores.leases import Fence
+from leafward.stores.leases import Fence, LeaseTable
 from leafward.stores.registry import ErasureReport
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import Operation
@@ -53,3 +53,7 @@ class Runner(Protocol):
     async def scrub(self) -> list[str]:
         """Remove the bytes of what was deleted before; return what cannot be reached."""
         ...
+
+
+class Serving(Runner, LeaseTable, Protocol):
+    """A runner that keeps leases as well."""

@@ -209,6 +209,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (session_no, usage_id)
         ) WITHOUT ROWID""",
     ),
+    (
+        "ALTER TABLE {p}lease ADD COLUMN label TEXT",
+        "ALTER TABLE {p}lease ADD COLUMN since INTEGER",
+        "ALTER TABLE {p}lease ADD COLUMN process TEXT",
+        "ALTER TABLE {p}ticket ADD COLUMN process TEXT",
+        """
+        CREATE TABLE {p}sent (
+            sent_no INTEGER PRIMARY KEY AUTOINCREMENT,
+            user_id TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            label TEXT,
+            text TEXT NOT NULL
+        )""",
+        "CREATE INDEX {p}sent_slot ON {p}sent (user_id, session_id, sent_no)",
+    ),
 )
 
 GET_META = "SELECT value FROM {p}meta WHERE name = ?"

@@ -11,7 +11,7 @@ from leafward.stores.finishing import to_its_end
 from leafward.stores.leases import Slot
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.sql import commands, copying, registry
-from leafward.stores.sql.running import Runner
+from leafward.stores.sql.running import Serving
 from leafward.stores.states.table import StateTable
 
 COPIES = ("backups and other copies of the store, and what its logs keep",)
@@ -21,7 +21,7 @@ COPIES = ("backups and other copies of the store, and what its logs keep",)
 class SqlRegistry:
     """Runs each call as one operation."""
 
-    def __init__(self, runner: Runner, states: StateTable) -> None:
+    def __init__(self, runner: Serving, states: StateTable) -> None:
         self._runner = runner
         self._states = states
 
@@ -69,8 +69,10 @@ class SqlRegistry:
         return ErasureReport(scope.session_id, True, list(dict.fromkeys(left)))
 
     async def _forget_states(self, scope: Scope) -> bool:
-        """Remove the states of a session, and tell whether there were any."""
-        return await self._states.forget(Slot(scope.owner.user_id, scope.session_id))
+        """Delete the states of a session and the texts for its holder; return whether there were any."""
+        slot = Slot(scope.owner.user_id, scope.session_id)
+        had_texts = await self._runner.clear(slot)
+        return await self._states.forget(slot) or had_texts
 
     async def _forget_orphaned_states(self, scope: Scope) -> bool:
         """Remove them if whoever had the session too has ended it meanwhile, and left them to us."""

@@ -403,31 +403,6 @@ DROP_SESSION = "DELETE FROM {p}session WHERE session_no = ?"
 
 DROP_CHANGES = "DELETE FROM {p}change WHERE session_no = ?"
 
-# Leases. Whoever writes behind one holds its row against others that would take it.
-
-GET_LEASE = "SELECT token, holder, expires_at FROM {p}lease WHERE user_id = ? AND session_id = ?"
-
-CHECK_LEASE = """
-    SELECT 1 FROM {p}lease WHERE user_id = ? AND session_id = ? AND token = ? AND holder IS NOT NULL"""
-
-ADD_LEASE = "INSERT INTO {p}lease (user_id, session_id, token, holder, expires_at) VALUES (?, ?, 0, NULL, 0)"
-
-# What is held is left alone.
-DROP_LEASE = """
-    DELETE FROM {p}lease WHERE user_id = ? AND session_id = ? AND (holder IS NULL OR expires_at <= ?)"""
-
-SET_LEASE = "UPDATE {p}lease SET token = ?, holder = ?, expires_at = ? WHERE user_id = ? AND session_id = ?"
-
-ADD_TICKET = "INSERT INTO {p}ticket (user_id, session_id, holder, expires_at) VALUES (?, ?, ?, ?)"
-
-KEEP_TICKET = "UPDATE {p}ticket SET expires_at = ? WHERE user_id = ? AND session_id = ? AND holder = ?"
-
-LIST_TICKETS = "SELECT holder, expires_at FROM {p}ticket WHERE user_id = ? AND session_id = ? ORDER BY ticket_no"
-
-DROP_TICKET = "DELETE FROM {p}ticket WHERE user_id = ? AND session_id = ? AND holder = ?"
-
-DROP_DEAD_TICKETS = "DELETE FROM {p}ticket WHERE user_id = ? AND session_id = ? AND expires_at <= ?"
-
 # Copies of a session. Places move by one distance for each stretch of the path.
 
 COPY_MESSAGES = """

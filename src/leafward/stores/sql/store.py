@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from typing import Protocol, Self
+from typing import Self
 
 from leafward.stores.background import BackgroundTasks
 from leafward.stores.contracts import Durability, Store
-from leafward.stores.leases import Lease, Leases, LeaseTable, TableLeases
+from leafward.stores.lease import Lease
+from leafward.stores.leases import Leases
 from leafward.stores.sql.context import SqlEntries
 from leafward.stores.sql.messages import SqlMessages
-from leafward.stores.sql.running import Runner
+from leafward.stores.sql.running import Serving
 from leafward.stores.sql.sessions import SqlRegistry
 from leafward.stores.states.store import Fenced as FencedStates
 from leafward.stores.states.store import OpenStates, StateStore
 from leafward.stores.states.table import Layout, StateTable
-
-
-class Serving(Runner, LeaseTable, Protocol):
-    """A runner that keeps leases as well."""
+from leafward.stores.table_leases import TableLeases
 
 
 class SqlStore(ABC):

@@ -212,11 +212,26 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (session_no, usage_id)
         ){options}""",
     ),
+    (
+        "ALTER TABLE {p}lease ADD COLUMN label {key}",
+        "ALTER TABLE {p}lease ADD COLUMN since {int}",
+        "ALTER TABLE {p}lease ADD COLUMN process {id}",
+        "ALTER TABLE {p}ticket ADD COLUMN process {id}",
+        """
+        CREATE TABLE {p}sent (
+            sent_no {serial},
+            user_id {id} NOT NULL,
+            session_id {id} NOT NULL,
+            label {key},
+            text {text} NOT NULL
+        ){options}""",
+        "CREATE INDEX {p}sent_slot ON {p}sent (user_id, session_id, sent_no)",
+    ),
 )
 
 TABLES = (
     *("owner", "session", "tree", "lane", "message", "words", "unindexed", "label", "change", "overlay", "reclaimed"),
-    *("skill", "prompt", "shelf", "entry", "entry_word", "lease", "ticket", "done", "point", "used"),
+    *("skill", "prompt", "shelf", "entry", "entry_word", "lease", "ticket", "done", "point", "used", "sent"),
 )
 
 CREATE_STATES = """

@@ -70,7 +70,7 @@ class Database:
             timeout=BUSY_TIMEOUT_S,
             cached_statements=256,
         )
-        self._set_synchronous(connection)
+        self.set_synchronous(connection)
         for pragma in (
             "wal_autocheckpoint = 0",
             "secure_delete = ON",
@@ -80,13 +80,14 @@ class Database:
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
-    def _set_synchronous(self, connection: sqlite3.Connection) -> None:
+    def set_synchronous(self, connection: sqlite3.Connection) -> None:
+        """Have commits on this connection survive what was asked for."""
         connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
 
     def flush_commits(self, connection: sqlite3.Connection) -> None:
         """Have what is committed on this connection, and on later ones, survive a power cut."""
         self.durability = "power"
-        self._set_synchronous(connection)
+        self.set_synchronous(connection)
 
     def note_file(self) -> None:
         """Remember which file this is."""

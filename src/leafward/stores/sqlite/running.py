@@ -10,11 +10,13 @@ from leafward.core.ids import Owner, Scope
 from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import Revision, SearchFilter
-from leafward.stores.leases import Fence, Slot
+from leafward.stores.leases import Fence
+from leafward.stores.processes import this_process
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads, registry
 from leafward.stores.sql.commands import Command
+from leafward.stores.sql.lease_table import SqlLeases
 from leafward.stores.sql.operations import Operation, Statement
 from leafward.stores.sqlite import erase, searching
 from leafward.stores.sqlite.index import FtsIndexing
@@ -25,7 +27,7 @@ from leafward.stores.sqlite.watcher import Watcher
 T = TypeVar("T")
 
 
-class SqliteRunner:
+class SqliteRunner(SqlLeases):
     """Writes on the writer's thread, reads beside it in a snapshot of their own."""
 
     def __init__(self, parts: Parts, signals: Signals) -> None:
@@ -45,18 +47,17 @@ class SqliteRunner:
         finally:
             self._signals.notify(command.scope)
 
-    async def _commit(self, operation: Callable[[], Operation[T]], *, size: int = 0) -> T:
+    async def _commit(self, operation: Callable[[], Operation[T]], *, size: int = 0, flushed: bool = True) -> T:
         # Made anew for each try: a write that shared a transaction with one that ended it is run again by itself.
-        return await self._writer.run(lambda connection: self._database.run(connection, operation()), size=size)
+        return await self._writer.run(
+            lambda connection: self._database.run(connection, operation()), size=size, flushed=flushed
+        )
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await self._commit(lambda: leases.take(slot, holder, ttl))
+    def this_process(self) -> str | None:
+        return this_process()
 
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await self._commit(lambda: leases.renew(slot, holder, ttl))
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await self._commit(lambda: leases.leave(slot, holder))
+    async def change_lease(self, operation: Callable[[], Operation[T]], *, flushed: bool) -> T:
+        return await self._commit(operation, flushed=flushed)
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         return await self.look(operation)

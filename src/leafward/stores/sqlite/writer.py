@@ -6,7 +6,8 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -66,12 +67,13 @@ class _Signal(Enum):
 class Pending(Generic[T]):
     """One write on its way; whoever claims it first, the writer or a cancellation, decides its fate."""
 
-    __slots__ = ("_claim", "error", "future", "over", "result", "size", "waiter", "work")
+    __slots__ = ("_claim", "error", "flushed", "future", "over", "result", "size", "waiter", "work")
 
-    def __init__(self, work: Work[T], future: asyncio.Future[T], size: int) -> None:
+    def __init__(self, work: Work[T], future: asyncio.Future[T], size: int, *, flushed: bool) -> None:
         self.work = work
         self.future = future
         self.size = size
+        self.flushed = flushed
         self.result: T
         self.error: BaseException | None = None
         self.over = False
@@ -125,13 +127,14 @@ class Writer:
         self._connection = connection
         self._thread.start()
 
-    async def run(self, work: Work[T], *, size: int = 0) -> T:
+    async def run(self, work: Work[T], *, size: int = 0, flushed: bool = True) -> T:
         """Run `work`, which writes about `size` bytes, inside a transaction and return once it is durable.
 
-        Cancelled before it began, the work is withdrawn; later, it is finished before the cancellation goes on.
+        Unless it is to be `flushed`, it does not wait for the disk if nothing else is in the same commit. Cancelled
+        before it began, the work is withdrawn; later, it is finished before the cancellation goes on.
         """
         self._guard.check()
-        pending = Pending(work, self._guard.loop.create_future(), size)
+        pending = Pending(work, self._guard.loop.create_future(), size, flushed=flushed)
         self._queue.put(pending)
         try:
             return await pending.future
@@ -218,10 +221,11 @@ class Writer:
         try:
             with self._lock, self.in_sqlite:
                 self._database.check_file()
-                # A write has begun when it can no longer be kept waiting.
-                self._connection.execute("BEGIN IMMEDIATE")
-                claimed += [pending for pending in batch if pending.claim()]
-                self._write(claimed)
+                with self._flushing(any(pending.flushed for pending in batch)):
+                    # A write has begun when it can no longer be kept waiting.
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    claimed += [pending for pending in batch if pending.claim()]
+                    self._write(claimed)
         except Exception as error:  # noqa: BLE001  (whatever went wrong, whoever waits is told and the thread goes on)
             claimed += [pending for pending in batch if pending.claim()]
             self._fail(claimed, error)
@@ -233,6 +237,19 @@ class Writer:
         except RuntimeError:
             # The loop was closed while the write went on; it is stored, and nobody waits for it.
             return
+
+    @contextmanager
+    def _flushing(self, flushed: bool) -> Generator[None]:
+        """Have commits wait for the disk, or not."""
+        if flushed:
+            yield
+            return
+        # Outside of a transaction: inside one, SQLite does not change this.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._database.set_synchronous(self._connection)
 
     def _write(self, claimed: list[Pending[Any]]) -> None:
         try:

@@ -8,10 +8,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from leafward.core.errors import StoreError
 from leafward.stores.contracts import Store
-from leafward.stores.leases import LeaseTable, Slot, TableLeases
+from leafward.stores.lease_table_of import LeaseTableOf
+from leafward.stores.leases import LeaseTable
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import StateTable
+from leafward.stores.table_leases import TableLeases
 
 T = TypeVar("T")
 
@@ -112,17 +114,11 @@ class Standalone(StateStore):
         return f"<{type(self).__name__} of {self._what}>"
 
 
-class _LaterLeases(LeaseTable):
+class _LaterLeases(LeaseTableOf):
     """The leases of a store that is opened when one is first asked for."""
 
     def __init__(self, later: Later[Opened]) -> None:
         self._later = later
 
-    async def take(self, slot: Slot, holder: str, ttl: float) -> int | None:
-        return await (await self._later.get()).leases.take(slot, holder, ttl)
-
-    async def renew(self, slot: Slot, holder: str, ttl: float) -> bool:
-        return await (await self._later.get()).leases.renew(slot, holder, ttl)
-
-    async def leave(self, slot: Slot, holder: str) -> None:
-        await (await self._later.get()).leases.leave(slot, holder)
+    async def on_table(self, call: Callable[[LeaseTable], Awaitable[T]]) -> T:
+        return await call((await self._later.get()).leases)

@@ -1,0 +1,165 @@
+"""A lease that is held."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from typing import Self
+
+from leafward.core.errors import LeafwardError, LeaseLost, OutcomeUnknown
+from leafward.stores.finishing import settled, to_the_end
+from leafward.stores.leases import Fence, LeaseTable, SentText
+from leafward.stores.line import Line
+
+
+class Lease:
+    """The right to write to one session, renewed in the background until it is released.
+
+    One that nobody refers to any more, be it by a handle that was made with it, is no longer renewed and runs out.
+    """
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        fence: Fence,
+        holder: str,
+        ttl: float,
+        *,
+        line: Line,
+        asked: float,
+        label: str | None = None,
+    ) -> None:
+        self.fence = fence
+        self.label = label
+        self._table = table
+        self._holder = holder
+        self._ttl = ttl
+        self._line = line
+        self._left = False
+        self._releasing = False
+        self._waiting = False
+        self._texts: list[SentText] = []
+        """Texts that this holder has read, and the store still has, or may have."""
+        self._in_doubt = False
+        """Whether the store may have deleted them."""
+        self._ready: list[str] = []
+        """Texts that only this holder has."""
+        self._receiving = asyncio.Lock()
+        self._hold(asked + ttl)
+        keeping = self._keep(weakref.ref(self), ttl / 3)
+        self._renewing = asyncio.create_task(keeping, name=f"lease of {fence.slot.session_id!r}")
+
+    @property
+    def session_id(self) -> str:
+        return self.fence.slot.session_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self.fence.slot.user_id
+
+    @property
+    def token(self) -> int:
+        """A number larger than that of every earlier holder."""
+        return self.fence.token
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held, as far as is known here: not released, renewed in time. Only a write tells for sure."""
+        return time.monotonic() < self._until
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts waited for this holder when the lease was last renewed, and were not received since."""
+        return self._waiting
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was released or lost: it will not be renewed."""
+        return self._releasing or self._renewing.done()
+
+    async def receive(self) -> list[str]:
+        """Return the texts that were sent to this holder's label, or without one, in order, each once.
+
+        A call that is cancelled, or fails, takes nothing away: the next one returns its texts.
+
+        Raises:
+            LeaseLost: the lease is no longer held; the texts wait for the next holder.
+            OutcomeUnknown: whether they still wait is not known.
+        """
+        async with self._receiving:
+            try:
+                # What was read before is deleted before more is read: it may be deleted already.
+                await self._have_received()
+                self._texts = await self._table.texts(self.fence.slot, self._holder)
+                await self._have_received()
+            except LeaseLost:
+                if not self._ready:
+                    raise
+            self._waiting = False
+            ready, self._ready = self._ready, []
+        return ready
+
+    async def _have_received(self) -> None:
+        """Have the store delete the texts that are here; then they can be handed out."""
+        if not self._texts:
+            return
+        number, in_doubt = self._texts[-1].number, self._in_doubt
+        self._in_doubt = True
+        try:
+            await settled(lambda: self._table.received(self.fence.slot, self._holder, number))
+        except LeaseLost as error:
+            self._texts, self._in_doubt = [], False
+            if in_doubt or isinstance(error.__context__, OutcomeUnknown):
+                # An earlier try may have deleted them, when the lease was held.
+                raise OutcomeUnknown(f"the lease of session {self.session_id!r}", unanswered=True) from error
+            raise
+        self._ready += [one.text for one in self._texts]
+        self._texts, self._in_doubt = [], False
+
+    async def release(self) -> None:
+        """Let the next one in; a second call does nothing.
+
+        Raises:
+            StoreError: the store could not be reached; the lease is no longer renewed and runs out by itself.
+        """
+        self._releasing = True
+        self._renewing.cancel()
+        self._hold(0.0)
+        if not self._left:
+            await to_the_end(settled(lambda: self._table.leave(self.fence.slot, self._holder)))
+            self._left = True
+            self._line.wake()
+
+    def _hold(self, until: float) -> None:
+        self._until = self._line.held_until = until
+
+    async def _renew(self) -> bool:
+        asked = time.monotonic()
+        try:
+            renewed = await self._table.renew(self.fence.slot, self._holder, self._ttl)
+        except LeafwardError:
+            # Whoever writes meets the same error. The store may be back before somebody else can have come.
+            return self.held
+        self._hold(asked + self._ttl if renewed.held else 0.0)
+        self._waiting = renewed.waiting
+        return renewed.held
+
+    @staticmethod
+    async def _keep(ref: weakref.ref[Lease], pause: float) -> None:
+        # Nothing here has the lease while it sleeps: what renews it must not be what keeps it alive.
+        renewed = True
+        while renewed:
+            await asyncio.sleep(pause)
+            lease = ref()
+            renewed = lease is not None and await lease._renew()
+            del lease
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
+
+    def __repr__(self) -> str:
+        return f"<Lease of {self.session_id!r}, user {self.user_id!r}, token {self.token}>"
