@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leafward import LATEST_LEAF, Session, SessionManager, StoreError, open_store
+from leafward import LATEST_LEAF, CorruptStore, Session, SessionManager, StoreError, open_store
 from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Owner, Scope
 from leafward.core.overlays import Compaction
@@ -196,6 +196,50 @@ class TestWhatIsMissing(OnRedis):
         command(url, "HDEL", name(prefix, "ids"), "m1")
 
         assert (await other.messages.append(S, [draft("m1")], LATEST_LEAF)).inserted == 0
+
+
+class TestDamage(OnRedis):
+    async def test_of_the_last_element_is_found_by_a_cold_append(
+        self, url: str, prefix: str, store: RedisStore, other: RedisStore
+    ) -> None:
+        await fill(store, 1)
+        await store.messages.append(S, [draft("new")], LATEST_LEAF)
+        command(url, "LSET", name(prefix, "journal"), -1, b'{"type":"message","crc":"00000000"}')
+
+        with pytest.raises(CorruptStore):
+            await other.messages.append(S, [draft("newer")], LATEST_LEAF)
+
+        assert command(url, "LLEN", name(prefix, "journal")) == 2
+
+    async def test_that_was_found_by_a_reader_keeps_all_from_appending(
+        self, url: str, prefix: str, store: RedisStore, other: RedisStore
+    ) -> None:
+        await fill(store, 1)
+        await store.messages.append(S, [draft("new")], LATEST_LEAF)
+        cool(store)
+        sound = command(url, "LINDEX", name(prefix, "journal"), 0)
+        command(url, "LSET", name(prefix, "journal"), 0, b'{"type":"session","crc":"00000000"}')
+        with pytest.raises(CorruptStore):
+            await store.messages.path(S, None)
+
+        for one in (store, other):
+            with pytest.raises(CorruptStore):
+                await one.messages.append(S, [draft("newer")], LATEST_LEAF)
+            with pytest.raises(CorruptStore):
+                await one.messages.head(S, [])
+
+        command(url, "LSET", name(prefix, "journal"), 0, sound)
+        await store.messages.path(S, None)
+        await check(store, other, kept=True)
+
+    async def test_a_head_in_another_form_is_not_used(
+        self, url: str, prefix: str, store: RedisStore, other: RedisStore
+    ) -> None:
+        await fill(store, 3)
+        command(url, "HSET", name(prefix, "head"), "format", 2)
+        await other.messages.head(S, [])
+        assert not is_cold(other)
+        assert command(url, "HGET", name(prefix, "head"), "format") == b"1"
 
 
 class TestAProcessOfTheVersionBefore(OnRedis):

@@ -58,7 +58,9 @@ local mark = redis.call('GET', KEYS[5])
 if not mark then return {4} end
 local listed = redis.call('ZCARD', recent) and redis.call('HGET', infos, session)
 local incarnation, length, crc = string.match(mark, '^([^:]*):(%d+):(%x+):')
-if not listed or redis.call('LLEN', list) ~= tonumber(length) or not is_kept(mark, head, ids, used) then return {0} end
+local end_of_last = string.sub(redis.call('LINDEX', list, -1) or '', -10, -3)
+if not listed or redis.call('LLEN', list) ~= tonumber(length) or end_of_last ~= crc then return {0} end
+if not is_kept(mark, head, ids, used) then return {0} end
 
 local at, updated, parent, expected, weighs, new_ids, tokens, lines, last_line, states, usage =
     unpack(cmsgpack.unpack(ARGV[6]))
@@ -205,3 +207,6 @@ end
 redis.call('HSET', KEYS[2], 'mark', mark, 'messages', ids, 'used', used)
 return 1
 """)
+
+# KEYS: the three of the head. ARGV: whether this is a repetition.
+DROP = Script("return redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])")

@@ -18,7 +18,7 @@ from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.journal.open_lines import OpenLine, Part
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.redis.calls import Calls
-from leafward.stores.redis.head_scripts import HEAD, KEEP, STAGE, STEP
+from leafward.stores.redis.head_scripts import DROP, HEAD, KEEP, STAGE, STEP
 from leafward.stores.redis.keys import Keys
 from leafward.stores.replicated.heads import HeadChange, KeptHead, is_on_path
 from leafward.stores.replicated.journals import Journal, KeepsHeads, Mark
@@ -28,6 +28,8 @@ AT_ONCE = 2000
 """How many ids go into one call; a server is busy with them for about a millisecond."""
 STAGED_MS = 60_000
 """After how long ids go that were not gathered to the end."""
+FORMAT = "1"
+"""The number of the form in which a head is kept; the scripts use no other."""
 DIGEST = 32
 """Characters before the text of a state, by which it is compared."""
 
@@ -95,6 +97,9 @@ class RedisHeads(KeepsHeads):
         fields = [*_fields(head), *_states(head.states.items())]
         await self._calls.change(KEEP, keys, [written_mark(mark), _pack(fields), len(ids), len(used)])
 
+    async def drop(self, journal: Journal) -> None:
+        await self._calls.change(DROP, self._keys.head(journal), [])
+
     async def _stage(self, key: bytes, pairs: Iterable[tuple[str, str]]) -> None:
         left = iter(pairs)
         while some := list(islice(left, AT_ONCE)):
@@ -127,6 +132,7 @@ def written_mark(mark: Mark) -> bytes:
 def _fields(head: KeptHead) -> list[str]:
     return _flat(
         [
+            ("format", FORMAT),
             ("version", str(head.version)),
             ("leaf", head.leaf_id or ""),
             ("line", "" if head.line_id is None else encode_text(head.line_id)),

@@ -18,9 +18,10 @@ class Script:
 
 KEPT = """
 local function is_kept(mark, head, ids, used)
-    local kept = redis.call('HMGET', head, 'mark', 'messages', 'used')
+    local kept = redis.call('HMGET', head, 'mark', 'format', 'messages', 'used')
     local messages, names = redis.call('HLEN', ids), redis.call('HLEN', used)
-    return mark ~= '' and kept[1] == mark and messages == tonumber(kept[2]) and names == tonumber(kept[3])
+    return mark ~= '' and kept[1] == mark and kept[2] == '1'
+        and messages == tonumber(kept[3]) and names == tonumber(kept[4])
 end
 """
 """Tells whether what is kept beside a journal belongs to its mark and is complete."""

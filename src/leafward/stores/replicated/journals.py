@@ -182,3 +182,8 @@ class KeepsHeads(ABC):
     ) -> None:
         """Keep the head of a session whose journal goes up to `mark`; if it no longer does, nothing changes."""
         ...
+
+    @abstractmethod
+    async def drop(self, journal: Journal) -> None:
+        """Keep no head of a session whose journal was found damaged: nothing more is appended to it."""
+        ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
@@ -190,7 +191,20 @@ class Replica:
     # What the journals say.
 
     async def catch_up(self, server: Server) -> None:
-        """Take over all that is committed by now."""
+        """Take over all that is committed by now.
+
+        Raises:
+            CorruptStore: a journal is damaged.
+        """
+        try:
+            await self._take_over_from(server)
+        except CorruptStore:
+            if isinstance(server, KeepsHeads):
+                with suppress(StoreError):
+                    await server.drop(self.own)
+            raise
+
+    async def _take_over_from(self, server: Server) -> None:
         if self.is_shrunk:
             self.reset()
         while True:
