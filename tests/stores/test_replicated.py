@@ -209,7 +209,7 @@ def test_an_append_that_does_not_look_at_the_tables_is_told_as_one_that_does(mad
     async def check() -> None:
         quick, _, told = await carry_out(made)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(writing, "_tip", lambda *_: None)
+            patch.setattr(writing, "ending_for", lambda *_: None)
             slow, _, told_slowly = await carry_out(made)
         assert told_lines(quick) == told_lines(slow)
         assert [_told(one) for one in told] == [_told(one) for one in told_slowly]

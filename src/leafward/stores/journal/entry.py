@@ -5,6 +5,7 @@ Each type of line has its payload. What is unset is not written, so that a line 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
@@ -301,6 +302,7 @@ def newer(why: str) -> StoreError:
     return StoreError(f"the journal was written by a newer leafward ({why}): upgrade leafward; it was not touched")
 
 
+@lru_cache(maxsize=64)
 def timestamp(at: int) -> Raw:
     """Return a time as AgentScope writes it: seconds since 1970 with nine decimals."""
     seconds, micros = divmod(abs(at), 1_000_000)

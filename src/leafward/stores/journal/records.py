@@ -150,6 +150,16 @@ def _append(drafts: Sequence[Draft], parent: ParentId, result: Appended, above: 
     return found
 
 
+def append_lines(drafts: Sequence[Draft]) -> list[Line]:
+    """Return the lines of new messages below the leaf, before it is known which message that is."""
+    return _append(drafts, LATEST_LEAF, Appended([draft.message for draft in drafts], len(drafts), None), None)
+
+
+def usage_line(usage: Usage, at: int) -> Line:
+    """Return the line of usage that is counted beside new messages."""
+    return fact(_used(usage, beside=True), at)
+
+
 def _used(usage: Usage, *, beside: bool = False) -> Payload:
     return kinds.Used(
         input=usage.input_tokens,

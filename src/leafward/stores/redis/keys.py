@@ -40,6 +40,19 @@ class Keys:
         session = escape(journal.session_id)
         return [f"{agent}:journal:{session}".encode(), f"{agent}:mark:{session}".encode()]
 
+    def head(self, journal: Journal) -> list[bytes]:
+        """Return the keys of what a session ends with, of its messages' ids, and of its names of usage."""
+        agent = self._agent(journal.owner)
+        if journal.session_id is None:
+            # Nothing is ever kept there.
+            return [f"{agent}:shared-{part}".encode() for part in ("head", "ids", "used")]
+        session = escape(journal.session_id)
+        return [f"{agent}:{part}:{session}".encode() for part in ("head", "ids", "used")]
+
+    def staged(self, journal: Journal, name: str) -> list[bytes]:
+        """Return the keys of ids and names of usage that are on their way to those above."""
+        return [b"%b:%b" % (key, name.encode()) for key in self.head(journal)[1:]]
+
     def turn(self, journal: Journal) -> bytes:
         """Return the key of who may write to a journal next."""
         return self.journal(journal)[1] + b":turn"

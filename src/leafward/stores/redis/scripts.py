@@ -16,13 +16,27 @@ class Script:
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
-# KEYS: for each journal its list and its mark. ARGV: how many bytes to return about; for each journal the incarnation,
-# length and crc that the caller has. Returns for each the stored mark, whether it is foreign, and batches.
-FETCH = Script("""
+KEPT = """
+local function is_kept(mark, head, ids, used)
+    local kept = redis.call('HMGET', head, 'mark', 'format', 'messages', 'used')
+    local messages, names = redis.call('HLEN', ids), redis.call('HLEN', used)
+    return mark ~= '' and kept[1] == mark and kept[2] == '1'
+        and messages == tonumber(kept[3]) and names == tonumber(kept[4])
+end
+"""
+"""Tells whether what is kept beside a journal belongs to its mark and is complete."""
+
+# KEYS: for each journal its list, its mark, and the three of its head. ARGV: how many bytes to return about; for each
+# journal the incarnation, length and crc that the caller has. Returns for each the stored mark, whether it is foreign,
+# batches, and, to one who has none of it, whether its head is missing.
+FETCH = Script(
+    KEPT
+    + """
 local room = tonumber(ARGV[1])
 local found = {}
-for n = 1, #KEYS / 2 do
-    local list, mark = KEYS[2 * n - 1], redis.call('GET', KEYS[2 * n]) or ''
+for n = 1, #KEYS / 5 do
+    local k = 5 * n - 4
+    local list, mark = KEYS[k], redis.call('GET', KEYS[k + 1]) or ''
     local incarnation, length, crc = ARGV[3 * n - 1], tonumber(ARGV[3 * n]), ARGV[3 * n + 1]
     local known = incarnation .. ':' .. ARGV[3 * n] .. ':' .. crc .. ':'
     local foreign, batches = 0, {}
@@ -43,24 +57,31 @@ for n = 1, #KEYS / 2 do
             if #some < 16 then break end
         end
     end
-    found[n] = {mark, foreign, batches}
+    local lacks = mark ~= '' and length == 0 and not is_kept(mark, KEYS[k + 2], KEYS[k + 3], KEYS[k + 4])
+    found[n] = {mark, foreign, batches, lacks and 1 or 0}
 end
 return found
-""")
+"""
+)
 
-# KEYS: the lease; the turn; the user's listings; for each write the list, the mark, and the two of the owner's listing.
-# ARGV: whether this is a repetition, the nonce, the fencing token or nothing, who writes, and for how long a turn is
-# kept; for each write the mark that is expected, the mark to set, the batch, the session, its time and its description,
-# and whether it takes the place of all others. Returns 1 done, 0 refused, 2 another's turn, -1 lease lost, -2 damaged.
-COMMIT = Script("""
+# KEYS: the lease; the turn; the user's listings; for each write the list, the mark, the three of the head, and the two
+# of the owner's listing. ARGV: whether this is a repetition, the nonce, the fencing token or nothing, who writes, and
+# for how long a turn is kept; for each write the mark that is expected, the mark to set, the batch, the session, its
+# time and its description, whether it takes the place of all others, and what becomes of the head: whether it is
+# written whole (1), and the ids as well (2); whether all ids go; fields and states to set; states to drop; ids to set
+# and to drop; names of usage to set. Returns 1 done, 0 refused, 2 another's turn, -1 lease lost, -2 damaged.
+COMMIT = Script(
+    KEPT
+    + """
 local repeated, nonce, token, writer, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local writes, writing = {}, false
-for n = 1, (#KEYS - 3) / 4 do
-    local k, a = 4 * n, 7 * n - 1
+for n = 1, (#KEYS - 3) / 7 do
+    local k, a = 7 * n - 3, 8 * n - 2
     local one = {
-        list = KEYS[k], mark = KEYS[k + 1], infos = KEYS[k + 2], recent = KEYS[k + 3],
+        list = KEYS[k], mark = KEYS[k + 1], head = KEYS[k + 2], ids = KEYS[k + 3], used = KEYS[k + 4],
+        infos = KEYS[k + 5], recent = KEYS[k + 6],
         expected = ARGV[a], new = ARGV[a + 1], batch = ARGV[a + 2],
-        session = ARGV[a + 3], at = ARGV[a + 4], info = ARGV[a + 5], anew = ARGV[a + 6],
+        session = ARGV[a + 3], at = ARGV[a + 4], info = ARGV[a + 5], anew = ARGV[a + 6], change = ARGV[a + 7],
         stored = redis.call('GET', KEYS[k + 1]) or '', checks = ARGV[a] == ARGV[a + 1],
     }
     local done = one.new ~= '' and one.new .. ':' .. nonce or ''
@@ -88,7 +109,35 @@ for _, one in ipairs(writes) do
         -- Also so that a key of another type fails before anything is written.
         one.listed = redis.call('ZCARD', one.recent) and redis.call('HGET', one.infos, one.session)
         if not one.listed then redis.call('SCARD', KEYS[3]) end
+        one.is_kept = is_kept(one.stored, one.head, one.ids, one.used)
     end
+end
+local function set(key, pairs)
+    -- A call takes some thousand arguments.
+    for n = 1, #pairs, 2000 do
+        redis.call('HSET', key, unpack(pairs, n, math.min(n + 1999, #pairs)))
+    end
+end
+local function drop(key, fields)
+    for _, field in ipairs(fields) do redis.call('HDEL', key, field) end
+end
+local function keep(one)
+    local whole, emptied, fields, gone_states, ids, gone_ids, used = unpack(cmsgpack.unpack(one.change))
+    if whole < 2 and not one.is_kept then
+        -- A version that does not keep it has written since.
+        redis.call('UNLINK', one.head, one.ids, one.used)
+        return
+    end
+    if whole > 0 then redis.call('UNLINK', one.head) end
+    if whole > 1 then redis.call('UNLINK', one.ids, one.used) end
+    if emptied == 1 then redis.call('UNLINK', one.ids) end
+    drop(one.ids, gone_ids)
+    set(one.ids, ids)
+    set(one.used, used)
+    drop(one.head, gone_states)
+    set(one.head, fields)
+    redis.call('HSET', one.head, 'mark', one.new .. ':' .. nonce,
+        'messages', redis.call('HLEN', one.ids), 'used', redis.call('HLEN', one.used))
 end
 for _, one in ipairs(writes) do
     if not one.checks then
@@ -102,6 +151,7 @@ for _, one in ipairs(writes) do
             redis.call('HDEL', one.infos, one.session)
             if redis.call('EXISTS', one.infos) == 0 then redis.call('SREM', KEYS[3], one.infos) end
         end
+        if one.change ~= '' then keep(one) else redis.call('UNLINK', one.head, one.ids, one.used) end
         if one.listed then redis.call('ZREM', one.recent, string.sub(one.listed, 1, 16) .. one.session) end
         if one.new ~= '' and one.session ~= '' then
             redis.call('HSET', one.infos, one.session, one.at .. one.info)
@@ -113,7 +163,8 @@ end
 -- Also by one that finds it has nothing to write.
 if turn == writer then redis.call('UNLINK', KEYS[2]) end
 return 1
-""")
+"""
+)
 
 # KEYS: the two of a listing. ARGV: where to begin, in the order of the members; how many, or -1 for all.
 SESSIONS = Script("""

@@ -14,6 +14,7 @@ from leafward.core.ids import Owner, Scope
 from leafward.stores.contracts import Durability
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.redis.calls import Calls
+from leafward.stores.redis.heads import RedisHeads, packed_change, written_mark
 from leafward.stores.redis.keys import Keys
 from leafward.stores.redis.leases import RedisLeases
 from leafward.stores.redis.scripts import COMMIT, COUNT, FETCH, SESSION, SESSIONS, SHARED
@@ -28,13 +29,13 @@ TURN_MS = 200
 _log = logging.getLogger(__name__)
 
 
-class RedisServer(RedisLeases, FinishesCommits):
+class RedisServer(RedisHeads, RedisLeases, FinishesCommits):
     """Each call is one script, on keys of one slot."""
 
     def __init__(self, calls: Calls, keys: Keys, durability: Durability) -> None:
-        super().__init__(calls, keys)
+        RedisHeads.__init__(self, calls, keys)
+        RedisLeases.__init__(self, calls, keys)
         self._durability: Durability = durability
-        self._writer = os.urandom(8).hex().encode()
 
     # Journals.
 
@@ -42,12 +43,12 @@ class RedisServer(RedisLeases, FinishesCommits):
         keys: list[bytes] = []
         args: list[bytes | int] = [FETCHED]
         for journal, mark in wanted:
-            keys += self._keys.journal(journal)
+            keys += [*self._keys.journal(journal), *self._keys.head(journal)]
             args += [mark.incarnation.encode(), mark.length, b"%08x" % mark.crc]
         rows = await self._calls.ask(FETCH, keys, args)
         return [
-            Tail(_read_mark(mark), [_bytes(batch) for batch in batches], bool(foreign))
-            for mark, foreign, batches in rows
+            Tail(_read_mark(mark), [_bytes(batch) for batch in batches], bool(foreign), bool(lacks_head))
+            for mark, foreign, batches, lacks_head in rows
         ]
 
     async def commit(self, writes: Sequence[Write], fence: Fence | None) -> Outcome:
@@ -57,9 +58,10 @@ class RedisServer(RedisLeases, FinishesCommits):
         token = b"" if fence is None else fence.token
         args: list[bytes | int] = [os.urandom(8).hex().encode(), token, self._writer, TURN_MS]
         for write in writes:
-            keys += [*self._keys.journal(write.journal), *self._keys.listing(write.journal.owner)]
+            keys += [*self._keys.journal(write.journal), *self._keys.head(write.journal)]
+            keys += self._keys.listing(write.journal.owner)
             args += [_mark(write.expected), _mark(write.mark), write.batch, *_listed(write.listing)]
-            args.append(b"1" if write.anew else b"")
+            args += [b"1" if write.anew else b"", packed_change(write.head)]
         done, repeated = await self._calls.change(COMMIT, keys, args)
         if done == 1:
             return Outcome.DONE
@@ -74,7 +76,7 @@ class RedisServer(RedisLeases, FinishesCommits):
 
     async def marks(self, journals: Sequence[Journal]) -> list[Mark]:
         # A fetch of nothing: all journals are of one slot, and each reply is a mark.
-        keys = [key for journal in journals for key in self._keys.journal(journal)]
+        keys = [key for one in journals for key in (*self._keys.journal(one), *self._keys.head(one))]
         args: list[bytes | int] = [0]
         for _ in journals:
             args += [b"", 0, b"00000000"]
@@ -130,7 +132,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _mark(mark: Mark) -> bytes:
-    return b"" if mark == NOTHING else b"%b:%d:%08x" % (mark.incarnation.encode(), mark.length, mark.crc)
+    return b"" if mark == NOTHING else written_mark(mark)
 
 
 def _read_mark(stored: Any) -> Mark:

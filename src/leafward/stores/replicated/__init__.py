@@ -5,6 +5,7 @@ A backend of this kind implements `Server`, which knows nothing of what it keeps
 
 from leafward.stores.replicated.journals import NOTHING as NOTHING
 from leafward.stores.replicated.journals import Journal as Journal
+from leafward.stores.replicated.journals import KeepsHeads as KeepsHeads
 from leafward.stores.replicated.journals import Listing as Listing
 from leafward.stores.replicated.journals import Mark as Mark
 from leafward.stores.replicated.journals import Outcome as Outcome

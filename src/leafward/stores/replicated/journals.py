@@ -6,13 +6,16 @@ one commit; what is in them is told in docs/formats/journal.md, and a server nee
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from leafward.core.ids import Owner, Scope
-from leafward.stores.contracts import Durability
+from leafward.stores.contracts import Durability, Head
 from leafward.stores.leases import Fence, LeaseTable
+from leafward.stores.replicated.heads import HeadChange, KeptHead
+from leafward.stores.replicated.steps import NotStepped, Step, Stepped
 
 
 class Journal(NamedTuple):
@@ -50,6 +53,8 @@ class Tail(NamedTuple):
     batches: list[bytes]
     foreign: bool = False
     """The journal does not begin with what was marked; then there are no batches: read it from the beginning."""
+    lacks_head: bool = False
+    """It is read from the beginning, and the server, which keeps heads, has none of this session as it is now."""
 
 
 class Listing(NamedTuple):
@@ -71,6 +76,8 @@ class Write(NamedTuple):
     listing: Listing | None = None
     anew: bool = False
     """The batch takes the place of all that the journal holds."""
+    head: HeadChange | None = None
+    """What becomes of the head, for a server that keeps it; `None`: it is not known, and what is kept is outdated."""
 
 
 class Outcome(Enum):
@@ -143,3 +150,40 @@ class FinishesCommits:
     """A server whose `commit` tells one who is cancelled so when it is decided; that of any other gets a task."""
 
     __slots__ = ()
+
+
+class KeepsHeads(ABC):
+    """A server that keeps the head of each session, its message ids and its names of usage beside the journal.
+
+    It is optional: any other server has the journal read. What is kept belongs to one mark of the journal; whatever
+    does not, or is incomplete, is not used.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def step(self, journal: Journal, step: Step, fence: Fence | None) -> Stepped | NotStepped:
+        """Append below the leaf, in one atomic step that is done once.
+
+        Raises:
+            LeaseLost: the fence no longer holds; nothing was written.
+            StaleSession: there is something to write, and the session is not at the version that is expected.
+        """
+        ...
+
+    @abstractmethod
+    async def head(self, scope: Scope, names: Sequence[str], ids: Sequence[str]) -> Head | None:
+        """Return where a session stands; `None` when its head is missing or outdated."""
+        ...
+
+    @abstractmethod
+    async def keep(
+        self, journal: Journal, mark: Mark, head: KeptHead, ids: Sequence[tuple[str, int]], used: Sequence[str]
+    ) -> None:
+        """Keep the head of a session whose journal goes up to `mark`; if it no longer does, nothing changes."""
+        ...
+
+    @abstractmethod
+    async def drop(self, journal: Journal) -> None:
+        """Keep no head of a session whose journal was found damaged: nothing more is appended to it."""
+        ...

@@ -63,7 +63,10 @@ class Replicas:
         self._users -= 1
         if not self._users:
             self._idle.set()
-        if replica.is_shrunk and not replica.users:
+        if replica.is_blank and not replica.users:
+            self.size -= replica.size
+            del self._kept[replica.scope]
+        elif replica.is_shrunk and not replica.users:
             self._shelve(replica)
         self._make_room()
 

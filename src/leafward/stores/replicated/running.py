@@ -7,20 +7,20 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from heapq import merge
 from itertools import islice
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from leafward.core.errors import CorruptStore
 from leafward.core.ids import Owner, Scope
 from leafward.core.query import Finder, Query
 from leafward.core.ranking import RANKED, Candidate, SearchResult, rank
 from leafward.core.times import to_micros
-from leafward.stores.contracts import Revision, SearchFilter
+from leafward.stores.contracts import Head, Revision, SearchFilter
 from leafward.stores.finishing import to_its_end
 from leafward.stores.guard import Guard
 from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.leases import Fence, LeaseTable
 from leafward.stores.registry import ErasureReport
-from leafward.stores.replicated.journals import FinishesCommits, Server
+from leafward.stores.replicated.journals import FinishesCommits, KeepsHeads, Server
 from leafward.stores.replicated.listing import parents
 from leafward.stores.replicated.replica import Replica
 from leafward.stores.replicated.replicas import BUDGET, Replicas
@@ -29,6 +29,7 @@ from leafward.stores.replicated.writing import remove, write
 from leafward.stores.sql import reads, remains, scanning
 from leafward.stores.sql.commands import Command, Fork, Remove, Split
 from leafward.stores.sql.operations import Operation, find_session, run_steps
+from leafward.stores.sql.points import HeadOf, StatesOf
 
 T = TypeVar("T")
 
@@ -66,7 +67,22 @@ class ReplicatedRunner(LeaseTableOf):
 
     async def read(self, where: Scope | Owner, operation: Callable[[], Operation[T]]) -> T:
         assert isinstance(where, Scope), "what is asked of an owner is asked of the server"
+        question: object = operation
+        if isinstance(question, (HeadOf, StatesOf)):
+            head = await self._head(where, question)
+            if head is not None:
+                return cast(T, question.result(head))
         return await self._look(where, lambda replica: replica.run(operation()), READ)
+
+    async def _head(self, scope: Scope, question: HeadOf | StatesOf) -> Head | None:
+        """Ask a server that keeps heads for the head of a session that is not in memory."""
+        server = self._server
+        if not isinstance(server, KeepsHeads) or question.leaf_id is not None or question.names is None:
+            return None
+        self._guard.check()
+        async with self._replicas.using(scope) as replica:
+            self._guard.check()
+            return None if replica.loaded else await server.head(scope, question.names, question.ids)
 
     async def _look(self, scope: Scope, work: Callable[[Replica], T], effort: float = SEARCHED) -> T:
         """Do something with a replica that has all that is committed now."""

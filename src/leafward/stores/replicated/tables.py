@@ -32,6 +32,7 @@ KNOWS_ANY = """
     SELECT 1 FROM json_each(?) j CROSS JOIN message m ON m.id = j.value
     WHERE m.tree_no = (SELECT tree_no FROM session) LIMIT 1"""
 IDS = "SELECT id FROM message"
+COUNTED = "SELECT 1 FROM used WHERE session_no = (SELECT session_no FROM session) AND usage_id = ?"
 
 
 class Tables:
@@ -56,6 +57,10 @@ class Tables:
         if len(message_ids) == 1:
             return bool(self.execute(KNOWS, (message_ids[0],)))
         return bool(self.execute(KNOWS_ANY, (encode_text(message_ids),)))
+
+    def counted(self, usage_id: str) -> bool:
+        """Whether usage of this name was counted."""
+        return bool(self.execute(COUNTED, (usage_id,)))
 
     def ids(self) -> Iterable[str]:
         """Return the ids of all messages that are there."""

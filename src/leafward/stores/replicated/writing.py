@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar, cast
 
 from leafward.core.errors import LeaseLost, OutcomeUnknown, SessionExists, StoreError
-from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
-from leafward.core.json import encode
-from leafward.core.parent import LATEST_LEAF
-from leafward.core.times import from_micros, now_micros, to_micros
-from leafward.stores.contracts import Appended, Weight
+from leafward.core.times import now_micros
+from leafward.stores.contracts import Appended
 from leafward.stores.finishing import in_a_thread, to_its_end
 from leafward.stores.journal import lines, records
 from leafward.stores.journal.entry import Entry
 from leafward.stores.journal.replaying import read_header
 from leafward.stores.leases import Fence
+from leafward.stores.replicated.appending import append_below_leaf, ending_for
+from leafward.stores.replicated.attempts import Attempt, following, listing, unchanged
+from leafward.stores.replicated.head_queries import find_change
+from leafward.stores.replicated.heads import HeadChange
 from leafward.stores.replicated.journals import (
     NOTHING,
     FinishesCommits,
     Journal,
+    KeepsHeads,
     Listing,
     Mark,
     Outcome,
     Server,
     Write,
 )
-from leafward.stores.replicated.replica import SMALL, Replica, Tip
+from leafward.stores.replicated.replica import SMALL, Ending, Replica
 from leafward.stores.replicated.snapshots import take_down, take_down_shared
+from leafward.stores.replicated.steps import Stepped, can_be_step, make_step, result_of
 from leafward.stores.sql import copying, reads, registry
-from leafward.stores.sql import statements as sql
 from leafward.stores.sql.commands import Append, Clear, Command, EditEntry, End, Fork, Restore, Split
-from leafward.stores.sql.operations import Operation, single
 from leafward.stores.sql.scanning import NO_INDEX
 
 T = TypeVar("T")
@@ -55,37 +56,16 @@ class _Pauses:
         self._next = min(GROWTH * self._next, LONGEST_S)
 
 
-class Attempt(Generic[T]):
-    """What a command did to a replica, inside a transaction that is still open, and the writes that tell it.
-
-    One with a `tip` is an append below the leaf that the tables have yet to be told of.
-    """
-
-    def __init__(
-        self, writes: list[Write], result: T | None = None, error: Exception | None = None, tip: Tip | None = None
-    ) -> None:
-        self.writes = writes
-        self.tip = tip
-        self._result = result
-        self._error = error
-
-    @property
-    def answer(self) -> T:
-        """What the command gives, or raises, if all was up to date."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # pyright: ignore[reportReturnType]  (set unless there is an error)
-
-
 async def write(server: Server, replica: Replica, command: Command[T], fence: Fence | None) -> T:
     """Carry out a command on a replica that the caller holds.
 
     It is tried on what is known here, for nobody else may have written since, and the commit finds out.
     """
-    if not replica.loaded and not (replica.is_shrunk and _tip(replica, command) is not None):
-        await replica.catch_up(server)
     pauses = _Pauses()
     while True:
+        done = await _prepare(server, replica, command, fence, pauses)
+        if done is not None:
+            return cast(T, done)
         try:
             attempt = await _attempt(server, replica, command)
         except BaseException:
@@ -100,8 +80,55 @@ async def write(server: Server, replica: Replica, command: Command[T], fence: Fe
         if outcome is Outcome.NOT_YET:
             # Not brought up to date: when the other has written, this one is too late and has the turn after it.
             await pauses.wait()
+        elif replica.is_shrunk and isinstance(server, KeepsHeads):
+            replica.reset()
         else:
             await replica.catch_up(server)
+
+
+async def _prepare(
+    server: Server, replica: Replica, command: Command[Any], fence: Fence | None, pauses: _Pauses
+) -> Appended | None:
+    """Have all in the replica that a command has to know; or return its result, when the server did it."""
+    if replica.loaded:
+        if not replica.knows_shared and not isinstance(command, Append):
+            await replica.catch_up(server)
+        return None
+    if _suffices(replica, command):
+        return None
+    if isinstance(command, Append) and isinstance(server, KeepsHeads) and can_be_step(command):
+        done = await _step(server, replica, command, fence, pauses)
+        if done is not None:
+            return done
+    if not replica.loaded:
+        await replica.catch_up(server)
+    return None
+
+
+def _suffices(replica: Replica, command: Command[Any]) -> bool:
+    """Whether what is left of a replica is all that the command has to know."""
+    return replica.is_shrunk and isinstance(command, Append) and ending_for(replica, command) is not None
+
+
+async def _step(
+    server: KeepsHeads, replica: Replica, command: Append, fence: Fence | None, pauses: _Pauses
+) -> Appended | None:
+    """Have the server do an append to a session that is not in memory; `None` when it has to be read."""
+    at = now_micros()
+    small = command.size <= SMALL
+    step = make_step(command, at) if small else await in_a_thread(lambda: make_step(command, at))
+    while True:
+        done = await server.step(replica.own, step, fence)
+        if isinstance(done, Stepped):
+            if replica.is_shrunk:
+                replica.reset()
+            return result_of(command, done)
+        if not done.another:
+            break
+        await pauses.wait()
+    if done.is_new:
+        replica.start()
+    return None
 
 
 async def remove(server: Server, replica: Replica) -> bool:
@@ -137,14 +164,16 @@ async def _commit(server: Server, replica: Replica, attempt: Attempt[Any], fence
         raise
     if outcome is not Outcome.DONE:
         replica.undo()
-    elif attempt.tip is not None:
+    elif attempt.skips_tables:
         (written,) = attempt.writes
-        replica.note_append(written.mark, written.batch, [one.id for one in attempt.answer.messages], attempt.tip)
+        if written.batch and attempt.ending is not None:
+            replica.note_append(written, attempt.ending)
     else:
         replica.tables.keep()
         for written in attempt.writes:
-            if written.journal in replica.marks:
+            if written.journal in replica.marks and written.batch:
                 replica.note(written.journal, written.mark, len(written.batch))
+                replica.ending = attempt.ending
     return outcome
 
 
@@ -159,15 +188,19 @@ async def _write_anew(server: Server, replica: Replica, journal: Journal) -> Non
     """Have a journal tell what there is instead of how it came to be; if that fails, it goes on as it was."""
     known = replica.marks[journal]
     at = now_micros()
-    told = take_down(known, at) if journal == replica.own else take_down_shared(replica.scope, at)
+    is_own = journal == replica.own
+    told = take_down(known, at) if is_own else take_down_shared(replica.scope, at)
     mark, batch = await replica.work(lambda: replica.run(told), replica.lengths[journal])
+    ending = replica.ending
+    change = HeadChange(ending.head, {}) if is_own and ending is not None else None
     try:
-        outcome = await server.commit([Write(journal, known, mark, batch, anew=True)], None)
+        outcome = await server.commit([Write(journal, known, mark, batch, anew=True, head=change)], None)
     except StoreError as error:
         _log.warning("a journal of session %r was not written anew: %s", replica.scope.session_id, error)
         outcome = Outcome.IN_DOUBT
     if outcome is Outcome.DONE:
         replica.note(journal, mark, len(batch) - replica.lengths[journal])
+        replica.ending = ending
     elif outcome is Outcome.IN_DOUBT:
         replica.reset()
 
@@ -193,57 +226,26 @@ async def _was_done(server: Server, writes: list[Write]) -> bool:
 
 async def _attempt(server: Server, replica: Replica, command: Command[Any]) -> Attempt[Any]:
     held = replica.lengths[replica.own]
-    tip = _tip(replica, command)
-    if isinstance(command, Append) and tip is not None:
-        if command.size <= SMALL:
-            return _append(replica, command, tip)
-        return await in_a_thread(lambda: _append(replica, command, tip))
+    if isinstance(command, Append):
+        ending = ending_for(replica, command)
+        if ending is not None:
+            if command.size <= SMALL:
+                return append_below_leaf(replica, command, ending)
+            return await in_a_thread(lambda: append_below_leaf(replica, command, ending))
+    keeps = isinstance(server, KeepsHeads)
     if not isinstance(command, (Fork, Split)):
-        return await replica.work(lambda: _try(replica, command), held if isinstance(command, Clear) else command.size)
+        size = held if isinstance(command, Clear) else command.size
+        return await replica.work(lambda: _try(replica, command, keeps=keeps), size)
     target = Journal(command.scope.owner, command.scope.session_id)
     taken = await server.marks([target]) != [NOTHING]
-    return await replica.work(lambda: _copy(replica, command, taken=taken), held)
+    return await replica.work(lambda: _copy(replica, command, taken=taken, keeps=keeps), held)
 
 
-def _tip(replica: Replica, command: Command[Any]) -> Tip | None:
-    """Return what the session ends with, if the command is an append and that is all that it has to know."""
-    if not isinstance(command, Append):
-        return None
-    if not command.is_plain or replica.marks[replica.own] == NOTHING:
-        return None
-    ids = [draft.message.id for draft in command.drafts]
-    if len(set(ids)) < len(ids) or replica.knows(ids):
-        return None
-    if replica.tip is None:
-        replica.tip = replica.run(_find_tip(replica.scope))
-    return None if command.weigh and replica.tip.window is None else replica.tip
-
-
-def _find_tip(scope: Scope) -> Operation[Tip]:
-    session = yield from registry.need_session(scope)
-    line_id = yield from records.neighbour(Append(scope, [], LATEST_LEAF))
-    listed = listing((yield from registry.read_info(session.session_no)))
-    prompt = single((yield sql.GET_PROMPT_TOKENS, (session.session_no,)))
-    return Tip(line_id, listed, session.window, prompt, session.version)
-
-
-def _append(replica: Replica, command: Append, tip: Tip) -> Attempt[Appended]:
-    """Append new messages below the leaf, which takes no look at the tables."""
-    at = now_micros()
-    window = None if tip.window is None else tip.window + sum(draft.tokens for draft in command.drafts)
-    weight = Weight(window, tip.prompt) if command.weigh and window is not None else None
-    messages = [draft.message for draft in command.drafts]
-    version = tip.version + 1
-    result = Appended(messages, len(messages), weight, version=version, attached_to=messages[-1].id)
-    told = records.record(command, result, at, tip.line_id)
-    written = _following(replica, replica.own, [], told, _listed_at(tip.listing, at))
-    return Attempt([written], result, tip=tip._replace(line_id=told[-1].id, window=window, version=version))
-
-
-def _try(replica: Replica, command: Command[Any], at: int | None = None) -> Attempt[Any]:
-    checks = [_unchanged(replica, replica.own)]
+def _try(replica: Replica, command: Command[Any], at: int | None = None, *, keeps: bool) -> Attempt[Any]:
+    checks = [unchanged(replica, replica.own)]
     if isinstance(command, EditEntry) and command.shelf.shared:
-        checks.append(_unchanged(replica, replica.shared))
+        checks.append(unchanged(replica, replica.shared))
+    known = replica.ending
     at = now_micros() if at is None else at
     tables = replica.tables
     tables.begin()
@@ -262,14 +264,22 @@ def _try(replica: Replica, command: Command[Any], at: int | None = None) -> Atte
         return Attempt(checks, result)
     if isinstance(command, Clear):
         tables.tidy()
-    writes = [_written(replica, header, records.record(command, result, at, neighbour))]
+    info = tables.run(registry.get(replica.scope))
+    assert info is not None
+    listed = listing(info)
+    change: HeadChange | None = None
+    if keeps:
+        head = None if known is None else known.head
+        change = tables.run(find_change(command, result, head, is_new=bool(header)))
+    told = records.record(command, result, at, neighbour)
+    writes = [following(replica, replica.own, header, told, listed, change)]
     if len(checks) > 1:
         version = tables.run(reads.revision(replica.scope)).version
         writes.append(_shared(replica, records.record_shared(command, result, at, version), at))
-    return Attempt(writes, result)
+    return Attempt(writes, result, ending=None if change is None else Ending(change.head, listed))
 
 
-def _copy(replica: Replica, command: Fork | Split, *, taken: bool) -> Attempt[SessionInfo]:
+def _copy(replica: Replica, command: Fork | Split, *, taken: bool, keeps: bool) -> Attempt[SessionInfo]:
     """Make the copy beside its source, take it down, and undo it: it is to have a journal of its own."""
     target = command.scope
     at = now_micros()
@@ -282,7 +292,7 @@ def _copy(replica: Replica, command: Fork | Split, *, taken: bool) -> Attempt[Se
         archive = tables.run(copying.dump(target))
     except Exception as error:  # noqa: BLE001  (as above)
         tables.undo()
-        return Attempt([_unchanged(replica, replica.own)], error=error)
+        return Attempt([unchanged(replica, replica.own)], error=error)
     tables.undo()
     header = records.header(target, at)
     made, crc = lines.encode([*header, *records.record(Restore(target, archive), result, at)], 0)
@@ -290,42 +300,12 @@ def _copy(replica: Replica, command: Fork | Split, *, taken: bool) -> Attempt[Se
     writes = [Write(Journal(target.owner, target.session_id), NOTHING, mark, made[:-1], listing(result))]
     if isinstance(command, Split):
         # Just before: the continuation is listed as the newer one.
-        ended = _try(replica, End(command.source, copying.SPLIT), at - 1)
-        return Attempt([*writes, *ended.writes], result)
-    return Attempt([*writes, _unchanged(replica, replica.own)], result)
-
-
-def _unchanged(replica: Replica, journal: Journal) -> Write:
-    mark = replica.marks[journal]
-    return Write(journal, mark, mark)
-
-
-def _written(replica: Replica, header: list[Entry], told: list[Entry]) -> Write:
-    info = replica.run(registry.get(replica.scope))
-    assert info is not None
-    return _following(replica, replica.own, header, told, listing(info))
+        ended = _try(replica, End(command.source, copying.SPLIT), at - 1, keeps=keeps)
+        return Attempt([*writes, *ended.writes], result, ending=ended.ending)
+    return Attempt([*writes, unchanged(replica, replica.own)], result)
 
 
 def _shared(replica: Replica, told: list[Entry], at: int) -> Write:
     is_new = replica.marks[replica.shared] == NOTHING
-    return _following(replica, replica.shared, records.shared_header(replica.scope.owner, at) if is_new else [], told)
-
-
-def _following(
-    replica: Replica, journal: Journal, header: list[Entry], told: list[Entry], listed: Listing | None = None
-) -> Write:
-    mark = replica.marks[journal]
-    batch, crc = lines.encode([*header, *told], mark.crc)
-    incarnation = read_header(header[0]).incarnation if header else mark.incarnation
-    return Write(journal, mark, Mark(incarnation, mark.length + 1, crc), batch[:-1], listed)
-
-
-def listing(info: SessionInfo) -> Listing:
-    """Return what the list of sessions keeps of one."""
-    return Listing(to_micros(info.updated_at), info.id, encode(info))
-
-
-def _listed_at(listed: Listing, at: int) -> Listing:
-    """Return the same with another time of the last change, which is the last that `SessionInfo` tells."""
-    info = listed.info
-    return Listing(at, listed.session_id, info[: info.rindex(b':"') + 1] + encode(from_micros(at)) + b"}")
+    header = records.shared_header(replica.scope.owner, at) if is_new else []
+    return following(replica, replica.shared, header, told)

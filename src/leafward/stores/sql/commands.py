@@ -16,7 +16,7 @@ from leafward.core.info import SessionInfo
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import Compaction
-from leafward.core.parent import LATEST_LEAF, ParentId
+from leafward.core.parent import ParentId
 from leafward.stores.contracts import Appended, NewOverlay, Unchanged, Usage
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Prompt, Shelf
@@ -76,10 +76,9 @@ class Append:
         return sum(draft.tokens for draft in self.drafts)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is nothing but messages to be put below the leaf."""
-        extras = self.state or self.usage is not None or self.expected_version is not None
-        return self.parent is LATEST_LEAF and bool(self.drafts) and not extras
+    def is_empty(self) -> bool:
+        """Whether it does nothing but bring a session into being."""
+        return not self.drafts and not self.state and self.usage is None
 
     @property
     def attached(self) -> Sequence[AttachedState]:

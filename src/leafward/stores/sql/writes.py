@@ -280,11 +280,17 @@ def _find_parent(session: SessionRow, parent: ParentId) -> Operation[int | None]
 
 def _next_place(session: SessionRow, above: int | None, *, may_continue: bool) -> Operation[int]:
     """Return the place for a child: in its parent's lane when the parent is the lane's last, else in a new lane."""
-    if above is not None and may_continue:
-        lane = lanes.lane_of(above)
-        floor, last = (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
-        # States of deleted messages after it may be in force on a branch: a lane of its own stays clear of them.
-        if last == above and (floor <= above + 1 or not (yield from points.has_any(session, above + 1, floor))):
-            return max(above + 1, floor)
+    if above is not None and may_continue and (place := (yield from continued(session, above))) is not None:
+        return place
     lane = cast(int, (yield sql.ADD_LANE, (session.tree_no, above))[0][0])
     return lanes.before_first(lane) + 1
+
+
+def continued(session: SessionRow, above: int) -> Operation[int | None]:
+    """Return the place for a child in its parent's lane; `None` when the child has to begin a lane."""
+    lane = lanes.lane_of(above)
+    floor, last = (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
+    # States of deleted messages after it may be in force on a branch: a lane of its own stays clear of them.
+    if last == above and (floor <= above + 1 or not (yield from points.has_any(session, above + 1, floor))):
+        return max(above + 1, floor)
+    return None
