@@ -124,7 +124,7 @@ def _end_after(patch: pytest.MonkeyPatch, made: int) -> None:
 
     def counted(original: Any) -> Any:
         async def run(self: Any, connection: Any, text: str, *rest: Any) -> Any:
-            if text.lstrip().startswith("CREATE ") and "meta" not in text and next(left, None) is None:
+            if text.lstrip().startswith(("CREATE ", "ALTER ")) and "meta" not in text and next(left, None) is None:
                 raise Killed
             return await original(self, connection, text, *rest)
 
@@ -136,7 +136,11 @@ def _end_after(patch: pytest.MonkeyPatch, made: int) -> None:
 
 def _counted_name(original: Any, left: Any) -> Any:
     def named(self: Any, text: str) -> str:
-        if text.lstrip().startswith(("CREATE ", "{word_index}")) and "meta" not in text and next(left, None) is None:
+        if (
+            text.lstrip().startswith(("CREATE ", "ALTER ", "{word_index}"))
+            and "meta" not in text
+            and next(left, None) is None
+        ):
             raise Killed
         return original(self, text)
 
