@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from leafward.core.errors import LeaseLost, OutcomeUnknown, SessionExists, StoreError
 from leafward.core.info import SessionInfo
+from leafward.core.parent import LATEST_LEAF
 from leafward.core.times import now_micros
 from leafward.stores.contracts import Appended
 from leafward.stores.finishing import in_a_thread, to_its_end
@@ -32,7 +34,7 @@ from leafward.stores.replicated.journals import (
 )
 from leafward.stores.replicated.replica import SMALL, Ending, Replica
 from leafward.stores.replicated.snapshots import take_down, take_down_shared
-from leafward.stores.replicated.steps import Stepped, can_be_step, make_step, result_of
+from leafward.stores.replicated.steps import Stepped, can_be_step, is_below, make_step, result_of
 from leafward.stores.sql import copying, reads, registry
 from leafward.stores.sql.commands import Append, Clear, Command, EditEntry, End, Fork, Restore, Split
 from leafward.stores.sql.scanning import NO_INDEX
@@ -253,8 +255,14 @@ def _try(replica: Replica, command: Command[Any], at: int | None = None, *, keep
     if header:
         tables.seed(read_header(header[0]).incarnation)
     before = tables.changes
+    told_as = command
     try:
         neighbour = tables.run(records.neighbour(command))
+        if isinstance(command, Append) and command.parent is not LATEST_LEAF:
+            leaf = tables.run(reads.leaf(replica.scope))
+            if is_below(command.parent, None if leaf is None else leaf.id):
+                # As an append that does not look at the tables tells it.
+                told_as = replace(command, parent=LATEST_LEAF)
         result = tables.run(command.operation(NO_INDEX), at)
     except Exception as error:  # noqa: BLE001  (raised once it is known that it was not for want of what others wrote)
         tables.undo()
@@ -271,7 +279,7 @@ def _try(replica: Replica, command: Command[Any], at: int | None = None, *, keep
     if keeps:
         head = None if known is None else known.head
         change = tables.run(find_change(command, result, head, is_new=bool(header)))
-    told = records.record(command, result, at, neighbour)
+    told = records.record(told_as, result, at, neighbour)
     writes = [following(replica, replica.own, header, told, listed, change)]
     if len(checks) > 1:
         version = tables.run(reads.revision(replica.scope)).version
