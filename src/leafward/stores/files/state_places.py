@@ -58,7 +58,7 @@ class StatePlaces:
         places = self._places(slot)
         if len(places) == 1:
             return places
-        found = [one for one in (self._look_at(place, slot) for place in places) if one is not None]
+        found = [one for one in (self._look_at(place, slot, warn=warn) for place in places) if one is not None]
         certain = [one for one in found if one.is_certain] or found
         ranked = sorted(certain, key=lambda one: one.is_empty)
         if warn:
@@ -68,7 +68,7 @@ class StatePlaces:
     def _places(self, slot: Slot) -> list[Parts]:
         return [(*self._tree.root, *place) for place in places_of(slot, self._layout)]
 
-    def _look_at(self, place: Parts, slot: Slot) -> _Found | None:
+    def _look_at(self, place: Parts, slot: Slot, *, warn: bool) -> _Found | None:
         """Return what is in a place, unless that is another's."""
         if not self._tree.has(place):
             return None
@@ -79,6 +79,8 @@ class StatePlaces:
         is_certain = True
         for name, id, told in zip(unclear, (slot.user_id, slot.session_id), noted, strict=True):
             if not (owners.is_free(files) or owners.may_be(name, told, id)):
+                if warn and name is not None and told is None:
+                    self._warn_of_passed_over(place, name, id)
                 return None
             # Without a note a name is the id that is called so.
             is_certain = is_certain and (name is None or told is not None or name == id)
@@ -110,6 +112,19 @@ class StatePlaces:
                     self._tree.folder.shown(found[0]),
                     self._tree.folder.shown(place),
                 )
+
+    def _warn_of_passed_over(self, place: Parts, name: str, id: str | None) -> None:
+        """Say once that Java's directory for an id is taken for that of the id that is called like it."""
+        if place not in self._tree.memory.passed_over:
+            self._tree.memory.passed_over.add(place)
+            _log.warning(
+                "%s is read as that of %r and not of %r, which AgentScope names so, too: nothing in it says whose it "
+                "is, and %r is more likely an id than an encoding",
+                self._tree.folder.shown(place),
+                name,
+                id,
+                name,
+            )
 
     def sessions(self, user_id: str | None) -> Iterator[tuple[str, list[str]]]:
         """Find the sessions of a user, each with the files in its directory."""

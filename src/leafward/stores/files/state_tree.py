@@ -33,6 +33,8 @@ class Memory:
     unfinished: Unfinished = field(default_factory=Unfinished)
     doubled: set[Parts] = field(default_factory=set[Parts])
     """Directories of which it was said that they are a second one of their session."""
+    passed_over: set[Parts] = field(default_factory=set[Parts])
+    """Directories of which it was said that they were not taken for those of an encoded id."""
 
 
 class StateTree(Changes):
