@@ -202,6 +202,36 @@ class TestListsOnly:
             assert not await states.exists("iɞ")
 
 
+class TestWhereWeMadeTheDirectory:
+    @pytest.mark.parametrize("user", [False, True])
+    @pytest.mark.parametrize("id", ["客服:7", "a:b", "alice@example.com"])
+    async def test_a_session_that_java_saved_in_stays_for_java_when_the_name_is_used(
+        self, java: Java, id: str, user: bool
+    ) -> None:
+        # 1.x has no users.
+        user = user and java.layout == "2.x"
+        key, newcomer = (SessionKey("s1", one) if user else SessionKey(one) for one in (id, encoded(id)))
+        async with java.ours() as states:
+            await states.save_list(key, "memory_messages", [{"n": 1}])
+            place = java.root.joinpath(*javas_place(java.layout, key))
+            (place / "memory_messages.jsonl").write_text('{"n":1}\n{"n":2}\n')
+            (place / "memory_messages.hash").write_text("76dead55")
+            # Nothing of Java's is left after this.
+            await states.save_list(key, "memory_messages", [{"n": 3}])
+            await states.save(newcomer, "last_seen", {"n": 4})
+            assert await states.get_list(key, "memory_messages") == [{"n": 3}]
+            assert await states.get_list(newcomer, "memory_messages") == []
+            assert await states.get(newcomer, "last_seen") == {"n": 4}
+        assert java.read(key)["memory_messages.jsonl"] == '{"n":3}\n'
+
+    async def test_a_literal_id_gets_its_name_from_one_that_is_hardly_an_id(self, java: Java) -> None:
+        async with java.ours() as states:
+            await states.save("iɞ", "x", {"n": 1})
+            await states.save("acme", "x", {"n": 2})
+            assert await states.get("iɞ", "x") == {"n": 1}
+        assert java.value(SessionKey("acme"), "x") == {"n": 2}
+
+
 class TestWhereJavaTellsTheOwner:
     @pytest.mark.parametrize(
         ("key", "newcomer"),

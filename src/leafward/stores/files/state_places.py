@@ -19,7 +19,7 @@ from leafward.core.json import encode
 from leafward.stores.files import state_names as names
 from leafward.stores.files import state_owners as owners
 from leafward.stores.files.folder import Parts
-from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded
+from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded, is_likely_encoded
 from leafward.stores.files.state_names import IDS, directory_names, id_before, may_be_encoded, places_of
 from leafward.stores.files.state_owners import Beginning, Noted, Unclear
 from leafward.stores.files.state_tree import StateTree
@@ -243,7 +243,8 @@ class StatePlaces:
     def _moves_aside(self, home: Parts, slot: Slot) -> bool:
         """Move the session of another, whose name is only encoded so, out of the way of a literal one, if it can be.
 
-        What AgentScope has saved stays where AgentScope finds it.
+        What AgentScope has saved stays where AgentScope finds it. Where an encoding is likely, the session stays too:
+        AgentScope may have saved in it, although we have since saved over everything.
         """
         if not all(names.is_literal(id) for id in slot if id is not None):
             return False
@@ -251,6 +252,8 @@ class StatePlaces:
         noted = self.noted(home)
         other = Slot(noted.user_id or slot.user_id, noted.session_id or slot.session_id)
         aside = self._places(other)[-1]
+        if any(id != own and is_likely_encoded(own or "") for id, own in zip(other, slot, strict=True)):
+            return False
         if other == slot or self._tree.has(aside) or owners.has_sign_of_java(files, self._in(home)):
             return False
         self._tree.keep({(*home, IDS): encode(other)})
