@@ -62,7 +62,7 @@ class TestNamesThatMayBeEncodings:
     @pytest.mark.parametrize(
         ("names", "found"),
         [
-            ("guess", {"acme", "sess 1", "会话", "al/ice", "YTpi", "user123"}),
+            ("guess", {"acme", "sess 1", "会话", "al/ice", "a:b", "user123"}),
             ("literal", {"acme", "c2VzcyAx", "5Lya6K-d", "YWwvaWNl", "YTpi", "user123"}),
             ("encoded", {"iɞ", "sess 1", "会话", "al/ice", "a:b", "user123"}),
         ],
@@ -79,6 +79,15 @@ class TestNamesThatMayBeEncodings:
         assert [Path(what).name for what, _ in report.unclear] == ["5Lya6K-d", "YTpi", "YWwvaWNl", "acme", "c2VzcyAx"]
         assert "Unclear: " in str(report)
         assert "'iɞ'" in str(report)
+
+    async def test_each_is_decided_by_itself(self, tmp_path: Path) -> None:
+        ids = {"acme", "1440", "User", "bd2f", "c2VzcyAx2", "chat-1", "a:b", "s:1", "客", "客服:7", "a%2Fb", "x%3Ay"}
+        ids |= {"สวัสดีครับผม", "alice@example.com", '{"t":"1","id":"7"}', "Nguyễn", "👍", "it’s"}
+        left, states = LeftInFiles(tmp_path / "java"), InMemoryAgentStateStore()
+        for session_id in ids:
+            await left.states(session_id, {"a": {"id": session_id}})
+        await migrate(left.root, states)
+        assert {key.session_id for key in await states.list_session_keys()} == ids
 
     async def test_another_way_is_refused(self, left: LeftInFiles) -> None:
         with pytest.raises(ConfigurationError, match="'guess', 'literal' or 'encoded'"):

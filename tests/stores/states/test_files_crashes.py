@@ -22,7 +22,6 @@ from leafward.stores.files import writing
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.state_tree import StateTree
 from leafward.stores.files.states import StateFiles
-from leafward.stores.states.table import FILLED
 from tests.stores.states.killing import ROOT, kill_savers
 
 S = Slot(None, "s")
@@ -216,7 +215,7 @@ class TestTornAppends:
             assert texts(files) == expected
             files.put_list(S, "x", [*old, *more, '{"last":1}'])
             assert path.read_bytes() == whole + b'{"last":1}\n'
-            assert mark.read_text() == FILLED
+            assert mark.read_text() == lists.mark_of(path.read_bytes())
 
     def test_an_append_of_which_blocks_are_missing_is_none(self, root: Path) -> None:
         files = opened(root)
@@ -246,6 +245,7 @@ class TestTornAppends:
         files.put_list(S, "x", OLD)
         (root / "s/x.hash").write_text(lists.appending(len(lists.to_lines(OLD)), MORE))
         (root / "s/x.jsonl").write_bytes(lists.to_lines(edited))
+        os.utime(root / "s/x.jsonl", (0, 0))
         assert texts(files) == edited
 
     def test_a_list_that_ended_with_an_append_may_be_shortened_by_hand(self, root: Path) -> None:
@@ -253,6 +253,7 @@ class TestTornAppends:
         files.put_list(S, "x", OLD)
         files.put_list(S, "x", [*OLD, *MORE])
         (root / "s/x.jsonl").write_bytes(lists.to_lines([*OLD, *MORE[:2]]))
+        os.utime(root / "s/x.jsonl", (0, 0))
         assert len(files.get_list(S, "x")) == 4
 
     def test_only_what_is_new_is_written(self, root: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import refusal
 from leafward.stores import JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
 from leafward.stores.files import state_names as names
-from leafward.stores.states.table import FILLED, Layout
+from leafward.stores.states.table import Layout
 from leafward.testing.ids import HOSTILE_IDS
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -87,11 +88,13 @@ class TestGoldenFiles:
     async def test_an_empty_list_is_a_file_of_no_bytes_and_its_hash(self, root: Path) -> None:
         async with JsonFileAgentStateStore(root) as states:
             await states.save_list("s", "list", [])
-            assert (root / "__anon__/s/list.jsonl").read_bytes() == b""
+            path = root / "__anon__/s/list.jsonl"
+            assert path.read_bytes() == b""
             assert (root / "__anon__/s/list.hash").read_bytes() == b"empty:0"
             await states.save_list("s", "list", [{"t": "é\u2028"}])
-            assert (root / "__anon__/s/list.jsonl").read_bytes() == '{"t":"é\u2028"}\n'.encode()
-            assert (root / "__anon__/s/list.hash").read_bytes() == FILLED.encode()
+            assert path.read_bytes() == '{"t":"é\u2028"}\n'.encode()
+            # The length of the lines in bytes, and their CRC-32.
+            assert (root / "__anon__/s/list.hash").read_text() == f"py:content 14 {crc32(path.read_bytes()):08x}"
 
 
 class TestNames:
@@ -220,7 +223,7 @@ class TestChangesByJava:
             before = path.stat().st_ino
             await states.save_list("s", "list", [{"n": 1}, {"n": 2}])
             assert path.stat().st_ino == before
-            assert mark.read_text() == FILLED
+            assert mark.read_text() == f"py:content 17 {crc32(path.read_bytes()):08x}"
             mark.write_text(HASH)
             monkeypatch.setattr(os, "pwrite", watch)
             monkeypatch.setattr(os, "rename", watch)

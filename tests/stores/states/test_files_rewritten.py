@@ -129,6 +129,49 @@ class TestWhileJavaWrites:
             (place / "list.hash").write_text("1f")
             assert await reading == [{"n": 1}]
 
+    @pytest.mark.parametrize("locked", [False, True])
+    async def test_every_read_of_a_list_that_we_saved_last_is_whole(self, place: Path, locked: bool) -> None:
+        items = [{"of": 0, "n": n, "text": "walnut " * (n % 40)} for n in range(300)]
+        async with JsonSession(place.parent) as ours, JsonSession(place.parent) as states:
+            seen = set[int]()
+            for of in range(1, 12):
+                # One that is replaced, and one that is added to: Java then writes all of it again.
+                await ours.save_list("s", "list", items if of % 2 else items[:200])
+                await ours.save_list("s", "list", items)
+                if locked:
+                    await states.save("other", "x", {})
+                child = java(place, of, of + 1)
+                try:
+                    while child.poll() is None:
+                        found = await states.get_list("s", "list")
+                        assert [item["n"] for item in found] == [*range(300)]
+                        seen |= {item["of"] for item in found}
+                        assert await states.exists("s")
+                finally:
+                    child.kill()
+                    child.communicate()
+            assert len(seen) > 3
+
+    async def test_each_step_of_a_rewrite_of_our_list_is_waited_for(self, tmp_path: Path) -> None:
+        path, items = tmp_path / "s/list.jsonl", [{"n": n} for n in range(5)]
+        async with JsonSession(tmp_path) as states:
+            await states.save_list("s", "list", items[:2])
+            await states.save_list("s", "list", items[:4])
+            await states.save_list("s", "list", items)
+            whole = path.read_bytes()
+            for step in (None, b"", whole[:8], whole[:16], whole[:-1], whole + b'{"n":5}\n'):
+                path.unlink(missing_ok=True)
+                if step is not None:
+                    path.write_bytes(step)
+                for read in (states.get_list("s", "list"), *([states.exists("s")] if step is None else [])):
+                    reading = asyncio.ensure_future(read)
+                    await asyncio.sleep(0.05)
+                    assert not reading.done(), step
+                    reading.cancel()
+            path.write_bytes(whole + b'{"n":5}\n')
+            (path.parent / "list.hash").write_text("1f")
+            assert await states.get_list("s", "list") == [*items, {"n": 5}]
+
     async def test_what_we_write_is_never_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(unfinished, "_PAUSE", FOR_EVER)
         async with (
@@ -203,6 +246,37 @@ class TestWhatWasLeft:
             touching.cancel()
         [warning] = caplog.records
         assert "list.jsonl is missing beside its .hash" in warning.getMessage()
+
+    @pytest.mark.parametrize("text", ['{"n":1}\n', ""])
+    async def test_a_list_of_ours_whose_writer_was_killed_is_read_and_said_until_it_is_saved(
+        self, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with JsonSession(tmp_path) as states:
+            await states.save_list("s", "list", [{"n": 1}, {"n": 2}])
+            (tmp_path / "s/list.jsonl").write_text(text)
+            for _ in range(2):
+                found = await asyncio.wait_for(states.get_list("s", "list"), 5)
+                assert found == [json.loads(line) for line in text.splitlines()]
+        [warning] = caplog.records
+        assert f"{tmp_path}/s/list.jsonl does not fit its .hash" in warning.getMessage()
+        caplog.clear()
+        async with JsonSession(tmp_path) as states:
+            await states.save_list("s", "list", found)
+        age(tmp_path / "s/list.jsonl", tmp_path / "s/list.hash")
+        async with JsonSession(tmp_path) as states:
+            assert await states.get_list("s", "list") == found
+        assert caplog.records == []
+
+    async def test_a_line_that_was_added_to_our_list_is_read_without_a_warning(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with JsonSession(tmp_path) as states:
+            await states.save_list("s", "list", [{"n": 1}])
+            with (tmp_path / "s/list.jsonl").open("a") as file:
+                file.write('{"n":2}\n')
+            age(tmp_path / "s/list.jsonl")
+            assert await states.get_list("s", "list") == [{"n": 1}, {"n": 2}]
+        assert caplog.records == []
 
     def test_many_such_lists_are_found_in_one_go(self) -> None:
         class Files(list[str]):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import string
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from leafward import SessionKey
 from leafward.core.ids import refusal
 from leafward.stores import JsonFileAgentStateStore
-from leafward.stores.files.names import SAFE, decoded, is_likely_encoded
+from leafward.stores.files.names import SAFE, decoded
 from leafward.stores.files.state_tree import digest_of, version_text
 
 LIKELY = [
@@ -28,10 +30,35 @@ LIKELY = [
     "sess 1",
     "Привет",
     "müller@example.com",
+    *(
+        "a:b",
+        "s:1",
+        "u 1",
+        "u:12",
+        "客",
+        "用户#1",
+        "u#927036",
+        "wx|59974",
+        "a+b@x.de",
+        "a%2Fb",
+        "👍",
+        "👨\u200d👩\u200d👧",
+    ),
+    *(
+        "Nguyễn Văn An",
+        "สวัสดีครับผม",
+        "محادثة رقم واحد",
+        "שלום",
+        "नमस्ते दुनिया",
+        "chat 👍 with Li",
+        "客服·小明的会话",
+        "房间①号",
+    ),
+    *("naïve café – menu", "it’s mine today", "order №17 of Anna", "price 10€ for two", "会议\u3000室", "a\xa0b c d e"),
 ]
 """Ids that Java encodes to a name that is taken for an encoding."""
-UNLIKELY = ["acme", "1440", "User"]
-"""Ids that may be encodings, but of a text that no one has for an id."""
+UNLIKELY = ["acme", "1440", "User", "5420", "bd2f", "64afa86c", "blog", "city", "List", "UserList", "finalization"]
+"""Ids that may be encodings, but of a text that is hardly an id, or that are numbers."""
 LIST = '{"id":"m1"}\n'
 
 
@@ -141,6 +168,18 @@ class TestListsOnly:
             assert await states.list_session_keys() == {key}
         assert java.read(key) == written
 
+    async def test_a_directory_that_is_passed_over_is_said_once(
+        self, java: Java, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        java.save(SessionKey("acme"))
+        async with java.ours() as states:
+            assert await states.exists("acme")
+            assert caplog.records == []
+            for _ in range(2):
+                assert not await states.exists("iɞ")
+        [warning] = caplog.records
+        assert "acme is read as that of 'acme' and not of 'iɞ'" in warning.getMessage()
+
     @pytest.mark.parametrize("state", [None, {"session_id": "s1"}, {"session_id": "s1", "user_id": "acme"}])
     async def test_nor_does_it_as_a_user(self, java2: Java, state: object) -> None:
         key, other = SessionKey("s1", "acme"), SessionKey("s1", "iɞ")
@@ -161,6 +200,36 @@ class TestListsOnly:
         async with java.ours() as states:
             assert await states.list_session_keys() == {SessionKey("acme")}
             assert not await states.exists("iɞ")
+
+
+class TestWhereWeMadeTheDirectory:
+    @pytest.mark.parametrize("user", [False, True])
+    @pytest.mark.parametrize("id", ["客服:7", "a:b", "alice@example.com"])
+    async def test_a_session_that_java_saved_in_stays_for_java_when_the_name_is_used(
+        self, java: Java, id: str, user: bool
+    ) -> None:
+        # 1.x has no users.
+        user = user and java.layout == "2.x"
+        key, newcomer = (SessionKey("s1", one) if user else SessionKey(one) for one in (id, encoded(id)))
+        async with java.ours() as states:
+            await states.save_list(key, "memory_messages", [{"n": 1}])
+            place = java.root.joinpath(*javas_place(java.layout, key))
+            (place / "memory_messages.jsonl").write_text('{"n":1}\n{"n":2}\n')
+            (place / "memory_messages.hash").write_text("76dead55")
+            # Nothing of Java's is left after this.
+            await states.save_list(key, "memory_messages", [{"n": 3}])
+            await states.save(newcomer, "last_seen", {"n": 4})
+            assert await states.get_list(key, "memory_messages") == [{"n": 3}]
+            assert await states.get_list(newcomer, "memory_messages") == []
+            assert await states.get(newcomer, "last_seen") == {"n": 4}
+        assert java.read(key)["memory_messages.jsonl"] == '{"n":3}\n'
+
+    async def test_a_literal_id_gets_its_name_from_one_that_is_hardly_an_id(self, java: Java) -> None:
+        async with java.ours() as states:
+            await states.save("iɞ", "x", {"n": 1})
+            await states.save("acme", "x", {"n": 2})
+            assert await states.get("iɞ", "x") == {"n": 1}
+        assert java.value(SessionKey("acme"), "x") == {"n": 2}
 
 
 class TestWhereJavaTellsTheOwner:
@@ -218,19 +287,68 @@ class TestAfterAnOlderLeafward:
         assert java.read(key)["memory_messages.jsonl"] == LIST
 
 
-def ids() -> st.SearchStrategy[str]:
-    safe = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789_.-", min_size=1, max_size=8)
-    digits = st.integers(0, 99999).map(str) | st.integers(0, 2**32).map(lambda number: f"{number:x}")
-    strange = st.text("aZ09 :/~%ɞ客服é", min_size=1, max_size=6)
-    drawn = safe | digits | strange | st.sampled_from([*UNLIKELY, *LIKELY, "~acme", "iɞ", "~ids"])
-    twins = drawn.map(encoded) | drawn.map(lambda id: decoded(id) or id)
-    return (drawn | twins).filter(lambda id: refusal(id) is None and not javas_name(id).startswith(".leafward"))
+class Drawn(NamedTuple):
+    """An id, and the one that Java encodes to its name, or `None` where the name is promised to be read literally."""
+
+    id: str
+    found: str | None
 
 
-def with_twins(id: str | None) -> list[str | None]:
+def found_ids() -> st.SearchStrategy[str]:
+    """Return ids of the kinds that are promised to be found where Java has them."""
+    word = st.text(string.ascii_letters + string.digits, min_size=1, max_size=6)
+    scripts = (
+        "\u4e00\u9fff",
+        "\u3041\u3093",
+        "\uac00\ud7a3",
+        "\u0e01\u0e2e",
+        "\u0627\u063a",
+        "\u05d0\u05ea",
+        "\u0905\u0939",
+    )
+    scripts = (*scripts, "\u0430\u044f", "\u03b1\u03c9", "\u1ea0\u1ef9", "\U0001f600\U0001f64f")
+    letters = st.sampled_from(scripts).flatmap(
+        lambda ends: st.text(
+            st.characters(min_codepoint=ord(ends[0]), max_codepoint=ord(ends[1])), min_size=2, max_size=6
+        )
+    )
+    kinds = [
+        st.builds("{}{}{}".format, word, st.sampled_from(" :/@"), word),
+        st.builds("{}x{}{}".format, word, st.sampled_from("#|+%"), word),
+        st.builds("{}.{}@{}.com".format, word, word, word),
+        st.builds(
+            "{}{}{}".format, letters, st.sampled_from(["", ":", " ", "-", "#"]), word | letters.map(lambda _: "7")
+        ),
+        st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF),
+        st.builds("{} {} {}".format, word, st.sampled_from("–—…€№·①👍’"), word),
+    ]
+    # What is called like a number or a word is promised to be one.
+    return st.one_of(kinds).filter(
+        lambda id: not looks_literal(encoded(id)) and (id.isascii() or not encoded(id).isalpha())
+    )
+
+
+def looks_literal(name: str) -> bool:
+    return re.fullmatch("[0-9a-f-]+|[0-9A-F-]+", name) is not None
+
+
+def ids() -> st.SearchStrategy[Drawn]:
+    """Return ids that are found where Java has them, ids that are only literal, and their twins."""
+    found = found_ids().flatmap(lambda id: st.sampled_from([Drawn(id, id), Drawn(encoded(id), id)]))
+    digits = st.integers(0, 99999999).map(str) | st.integers(0, 2**32).map(lambda number: f"{number:x}")
+    clear = st.uuids().map(str) | st.text("abc_.-", min_size=1, max_size=8).map("chat-1{}".format)
+    literal = digits | clear | st.sampled_from([*UNLIKELY, "~acme", "iɞ", "~ids"])
+    twins = literal.map(lambda id: decoded(id) or id).filter(lambda id: refusal(id) is None)
+    listed = st.sampled_from(LIKELY).flatmap(lambda id: st.sampled_from([Drawn(id, id), Drawn(encoded(id), id)]))
+    return found | listed | (literal | twins).map(lambda id: Drawn(id, None))
+
+
+def with_twins(drawn: Drawn | None) -> list[str | None]:
     """Return an id with those that Java confuses it with."""
-    found = [id] if id is None else [id, javas_name(id), decoded(javas_name(id)) or id]
-    return [one for one in dict.fromkeys(found) if one is None or refusal(one) is None]
+    if drawn is None:
+        return [None]
+    name = javas_name(drawn.id)
+    return [one for one in dict.fromkeys([drawn.id, name, decoded(name) or name]) if refusal(one) is None]
 
 
 Place = tuple[str, ...]
@@ -241,6 +359,8 @@ class Model:
     """What Java wrote, and what each of our ids is to find."""
 
     java: Java
+    found: set[str]
+    """Those of the ids that are promised to be found where Java has them."""
     files: dict[Place, dict[str, str]] = field(default_factory=dict[Place, dict[str, str]])
     keys: dict[Place, SessionKey] = field(default_factory=dict[Place, SessionKey])
     """Who Java wrote it for."""
@@ -267,7 +387,7 @@ class Model:
         if place in self.told:
             return place if key == self.keys[place] else key
         names = zip(place[::-1], (key.session_id, key.user_id), strict=False)
-        is_meant = all(id in (None, name) or is_likely_encoded(name) for name, id in names)
+        is_meant = all(id in (None, name) or id in self.found for name, id in names)
         return place if is_meant else key
 
     def listed(self, pool: list[SessionKey], user: str | None) -> set[SessionKey]:
@@ -276,8 +396,8 @@ class Model:
             place = self.whose(key)
             if isinstance(place, tuple):
                 name = place[-1]
-                shown = (decoded(name) or name) if is_likely_encoded(name) else name
-                found.add(key if place in self.told else SessionKey(shown, user))
+                shown = decoded(name) if decoded(name) in self.found else None
+                found.add(key if place in self.told else SessionKey(shown or name, user))
         return found
 
     async def check(self, states: JsonFileAgentStateStore, pool: list[SessionKey]) -> None:
@@ -306,48 +426,52 @@ class TestEveryId:
         st.randoms(use_true_random=False),
     )
     @settings(max_examples=80, deadline=None)
-    def test_java_finds_what_it_wrote_and_only_likely_encodings_are_shared(
+    def test_java_finds_what_it_wrote_and_its_ids_find_that_here(
         self,
         layout: str,
-        javas: list[tuple[str | None, str, str]],
-        others: list[tuple[str | None, str]],
+        javas: list[tuple[Drawn | None, Drawn, str]],
+        others: list[tuple[Drawn | None, Drawn]],
         steps: list[str],
         random: Any,
     ) -> None:
         async def run(root: Path) -> None:
-            model = Model(Java(root, layout))
-            for user, session, form in javas:
-                model.java_saves(SessionKey(session, user), form)
             used = [*((user, session) for user, session, _ in javas), *others]
+            found = {one.found for pair in used for one in pair if one is not None and one.found is not None}
+            model = Model(Java(root, layout), found)
+            for user, session, form in javas:
+                model.java_saves(SessionKey(session.id, None if user is None else user.id), form)
             pairs = {
                 (one, other) for user, session in used for one in with_twins(user) for other in with_twins(session)
             }
             pool = [SessionKey(session or "", user) for user, session in sorted(pairs, key=repr)]
             states = model.java.ours()
-            for number, step in enumerate(steps):
-                if step == "open":
-                    await states.close()
-                    states = model.java.ours()
-                elif step == "java" and model.files:
-                    # Again, after whatever we did.
-                    model.java.save(model.keys[random.choice([*model.files])])
-                elif step == "list and save":
-                    for key in await states.list_session_keys(random.choice(pool).user_id):
-                        await states.save(key, "ours", {"n": number})
-                        model.ours[model.whose(key)] = {"n": number}
-                else:
-                    key = random.choice(pool)
-                    whose = model.whose(key)
-                    if step == "save":
-                        await states.save(key, "ours", {"n": number})
-                        model.ours[whose] = {"n": number}
+            # An example that cannot be finished ends with an exception.
+            try:
+                for number, step in enumerate(steps):
+                    if step == "open":
+                        await states.close()
+                        states = model.java.ours()
+                    elif step == "java" and model.files:
+                        # Again, after whatever we did.
+                        model.java.save(model.keys[random.choice([*model.files])])
+                    elif step == "list and save":
+                        for key in await states.list_session_keys(random.choice(pool).user_id):
+                            await states.save(key, "ours", {"n": number})
+                            model.ours[model.whose(key)] = {"n": number}
                     else:
-                        await states.delete(key)
-                        model.ours.pop(whose, None)
-                        if isinstance(whose, tuple):
-                            del model.files[whose], model.keys[whose]
-                await model.check(states, pool)
-            await states.close()
+                        key = random.choice(pool)
+                        whose = model.whose(key)
+                        if step == "save":
+                            await states.save(key, "ours", {"n": number})
+                            model.ours[whose] = {"n": number}
+                        else:
+                            await states.delete(key)
+                            model.ours.pop(whose, None)
+                            if isinstance(whose, tuple):
+                                del model.files[whose], model.keys[whose]
+                    await model.check(states, pool)
+            finally:
+                await states.close()
 
         with TemporaryDirectory() as directory:
             asyncio.run(run(Path(directory, "states")))

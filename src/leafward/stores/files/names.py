@@ -33,14 +33,37 @@ ESCAPE = "~"
 LONGEST = 255
 """Bytes of a name that a system allows."""
 SAFE = re.compile(r"[A-Za-z0-9_.-]+")
-_SHORTEST = 8
-"""Characters of a name below which an encoding is not guessed: words and numbers are such names too often."""
-_LONG = 16
-"""Characters of a name from which on any punctuation may be in what it encodes."""
-_LETTERS = r"\u00c0-\u024f\u0386-\u03ce\u0410-\u0451\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
-"""Letters of Latin, Greek, Cyrillic, Japanese, Chinese and Korean; a number does not decode to these by chance."""
-_PLAIN = re.compile(rf"[A-Za-z0-9 :/@._{_LETTERS}-]+|\{{\".*\}}")
-_PRINTED = re.compile(rf"[ -~{_LETTERS}\u3000-\u303f\uff00-\uffef]+")
+_LONG = 10
+"""Characters of a name from which on it may encode any text that can be printed."""
+_SHORT = 4
+"""Characters of a name that encodes three bytes; below that, no encoding is taken for likely."""
+_LITERAL = re.compile(r"[0-9a-f-]+|[0-9A-F-]+")
+"""Numbers, hexadecimal numbers and UUIDs."""
+_WORD = re.compile(r"[a-z]*(?:[A-Z][a-z]{2,})*|[A-Z]+")
+"""Words: `acme`, `User`, `UserList`, `ABC`."""
+_PLAIN = r"A-Za-z0-9 :/@._#|+%\-"
+_SIGNS = r"\xa0-\xbf\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2100-\u214f\u2460-\u24ff\u3000-\u303f\uff00-\uffef"
+"""Signs that are written between letters of any script: quotes, dashes, currencies, numbers in circles."""
+_SCRIPTS = (
+    r"\xc0-\u024f\u1e00-\u1eff",  # Latin, with Vietnamese
+    r"\u0386-\u03ce",  # Greek
+    r"\u0400-\u045f\u0490-\u04ff",  # Cyrillic
+    r"\u0591-\u05f4",  # Hebrew
+    r"\u060c-\u06ff\u200c\u200d",  # Arabic
+    r"\u0900-\u097f\u200c\u200d",  # Hindi
+    r"\u0e01-\u0e5b",  # Thai
+    r"\u3005\u3040-\u30ff\u4e00-\u9fff",  # Japanese and Chinese
+    r"\uac00-\ud7a3",  # Korean
+    r"\u2600-\u27bf\u200d\ufe0f\U0001f000-\U0001faff",  # Emoji
+)
+_ONE_SCRIPT = re.compile("|".join(f"[{_PLAIN}{script}{_SIGNS}]+" for script in _SCRIPTS))
+"""Text in one script besides plain ASCII; what a word decodes to by chance mixes them."""
+_ENDS = re.compile(r"[^\W_].*[^\W_]|.*[^ -~].*", re.DOTALL)
+"""Text that begins and ends with a letter or digit, or is not ASCII."""
+_THREE_BYTES = re.compile(rf"[A-Za-z0-9][{_PLAIN}][A-Za-z0-9]|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]")
+_THREE_BYTES_OF_A_WORD = re.compile(r"[A-Za-z0-9][ :/@][A-Za-z0-9]")
+_NOT_PRINTED = re.compile(r"[\xa0\xad\u2000-\u200f\u202f\u3000]")
+"""Spaces and joiners that ids of some scripts have, and that Python does not count as printable."""
 
 
 class Names(NamedTuple):
@@ -104,14 +127,22 @@ def decoded(name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def is_likely_encoded(name: str) -> bool:
-    """Tell whether a name that may be an encoding is one more likely than an id.
+    """Tell whether a name that may be an encoding is taken for one: lookups, listings, saves and `migrate` ask this.
 
-    Of 10,000 random names of 8 characters 6 are taken for an encoding, of longer ones less than 1.
+    Of random names of 4 characters up to 6 in 1,000 are taken for an encoding, of longer ones up to 2 in 1,000; of
+    115,000 words in programs and documents 11 are. Numbers, also hexadecimal ones, and UUIDs never are.
     """
     text = decoded(name)
-    if text is None or len(name) < _SHORTEST:
+    if text is None or len(name) < _SHORT or _LITERAL.fullmatch(name):
         return False
-    return _PLAIN.fullmatch(text) is not None or (len(name) >= _LONG and _PRINTED.fullmatch(text) is not None)
+    is_word = _WORD.fullmatch(name) is not None
+    if len(name) == _SHORT:
+        return (_THREE_BYTES_OF_A_WORD if is_word else _THREE_BYTES).fullmatch(text) is not None
+    if is_word and not text.isascii():
+        return False
+    if len(name) >= _LONG and not is_word:
+        return _NOT_PRINTED.sub("", text).isprintable()
+    return _ONE_SCRIPT.fullmatch(text) is not None and _ENDS.fullmatch(text) is not None
 
 
 def aside(journal: str, kind: str, number: int) -> str:

@@ -88,8 +88,8 @@ def states_in(tree: StateTree, slot: Slot, parts: Parts, place: Parts) -> dict[P
         if isinstance(state, dict):
             written[files.value] = pretty(encode_text(state)).encode()
         else:
-            texts = [encode_text(item) for item in state]
-            written |= {files.mark: lists.mark_of(texts).encode(), files.items: lists.to_lines(texts)}
+            lines = lists.to_lines(encode_text(item) for item in state)
+            written |= {files.mark: lists.mark_of(lines).encode(), files.items: lines}
     return written
 
 

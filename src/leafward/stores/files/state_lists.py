@@ -1,7 +1,8 @@
 """The bytes of a list of states: a line for each item, and a mark beside them, which says what may be relied on.
 
-Java keeps a hash of its own in place of the mark. Ours is no such hash, so Java writes such a list anew. Before several
-lines are appended, the mark tells where they begin and what they are: if not all of them are there, none is.
+Java keeps a hash in place of the mark. Ours is not such a hash, so Java writes the whole list again. Our mark has the
+length and the checksum of the lines, so that a list which Java is writing is recognised. While lines are appended, the
+mark has the place where they begin and their checksums: if not all of them are there, none counts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from zlib import crc32
 from leafward.core.json import decode_leniently
 from leafward.stores.states.table import EMPTY, FILLED
 
+_CONTENT = re.compile(r"py:content ([0-9]{1,18}) ([0-9a-f]{8})")
 _APPENDING = re.compile(r"py:append ([0-9]{1,18}) ([0-9a-f]{8}(?:,[0-9a-f]{8})*)")
 
 
@@ -29,18 +31,57 @@ def to_lines(texts: Iterable[str]) -> bytes:
     return "".join([f"{text}\n" for text in texts]).encode()
 
 
-def mark_of(texts: Sequence[str]) -> str:
+def mark_of(data: bytes, more: bytes = b"") -> str:
+    """Return the mark of a list whose lines are these bytes, and those that follow them."""
+    size = len(data) + len(more)
+    return f"{FILLED} {size} {crc32(more, crc32(data)):08x}" if size else EMPTY
+
+
+def mark_before(texts: Sequence[str]) -> str:
+    """Return the mark of a list that is about to be replaced: nothing may be relied on."""
     return FILLED if texts else EMPTY
 
 
 def appending(start: int, texts: Sequence[str]) -> str:
-    """Return the mark of a list while lines are written from a place on; one line alone is seen to be torn."""
-    return FILLED if len(texts) == 1 else f"py:append {start} {','.join(_sum(text.encode()) for text in texts)}"
+    """Return the mark of a list while lines are written from a place on."""
+    return f"py:append {start} {','.join(_sum(text.encode()) for text in texts)}"
 
 
 def is_ours(mark: bytes) -> bool:
     """Tell whether we wrote what stands beside a list; where the list is empty, nothing tells."""
     return mark.startswith(b"py:")
+
+
+def has_lines(mark: str) -> bool:
+    """Tell whether there are lines beside a mark of ours, unless another program removed them."""
+    return _CONTENT.fullmatch(mark) is not None
+
+
+def has_length(data: bytes, mark: str) -> bool:
+    """Tell whether lines are as long as a mark of ours says; one that does not say it fits any."""
+    content, planned = _CONTENT.fullmatch(mark), _APPENDING.fullmatch(mark)
+    if content is not None:
+        return len(data) == int(content[1])
+    return planned is None or len(data) >= int(planned[1])
+
+
+def is_as_marked(data: bytes, mark: str) -> bool:
+    """Tell whether lines are those that we wrote with a mark; one that says nothing about them fits any."""
+    content, planned = _CONTENT.fullmatch(mark), _APPENDING.fullmatch(mark)
+    if content is not None:
+        return len(data) == int(content[1]) and _sum(data) == content[2]
+    if planned is None:
+        return True
+    start, sums = int(planned[1]), planned[2].split(",")
+    if start > len(data):
+        return False
+    return _is_torn(data, start, sums) or [_sum(line) for line in data[start:].removesuffix(b"\n").split(b"\n")] == sums
+
+
+def begins_as_marked(data: bytes, mark: str) -> bool:
+    """Tell whether lines begin with all those that we wrote with a mark."""
+    content = _CONTENT.fullmatch(mark)
+    return content is None or is_as_marked(data[: int(content[1])], mark)
 
 
 def is_appending(mark: str) -> bool:

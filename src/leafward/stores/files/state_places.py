@@ -19,7 +19,7 @@ from leafward.core.json import encode
 from leafward.stores.files import state_names as names
 from leafward.stores.files import state_owners as owners
 from leafward.stores.files.folder import Parts
-from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded
+from leafward.stores.files.names import ANONYMOUS, ESCAPE, decoded, is_likely_encoded
 from leafward.stores.files.state_names import IDS, directory_names, id_before, may_be_encoded, places_of
 from leafward.stores.files.state_owners import Beginning, Noted, Unclear
 from leafward.stores.files.state_tree import StateTree
@@ -58,7 +58,7 @@ class StatePlaces:
         places = self._places(slot)
         if len(places) == 1:
             return places
-        found = [one for one in (self._look_at(place, slot) for place in places) if one is not None]
+        found = [one for one in (self._look_at(place, slot, warn=warn) for place in places) if one is not None]
         certain = [one for one in found if one.is_certain] or found
         ranked = sorted(certain, key=lambda one: one.is_empty)
         if warn:
@@ -68,7 +68,7 @@ class StatePlaces:
     def _places(self, slot: Slot) -> list[Parts]:
         return [(*self._tree.root, *place) for place in places_of(slot, self._layout)]
 
-    def _look_at(self, place: Parts, slot: Slot) -> _Found | None:
+    def _look_at(self, place: Parts, slot: Slot, *, warn: bool) -> _Found | None:
         """Return what is in a place, unless that is another's."""
         if not self._tree.has(place):
             return None
@@ -79,6 +79,8 @@ class StatePlaces:
         is_certain = True
         for name, id, told in zip(unclear, (slot.user_id, slot.session_id), noted, strict=True):
             if not (owners.is_free(files) or owners.may_be(name, told, id)):
+                if warn and name is not None and told is None:
+                    self._warn_of_passed_over(place, name, id)
                 return None
             # Without a note a name is the id that is called so.
             is_certain = is_certain and (name is None or told is not None or name == id)
@@ -110,6 +112,19 @@ class StatePlaces:
                     self._tree.folder.shown(found[0]),
                     self._tree.folder.shown(place),
                 )
+
+    def _warn_of_passed_over(self, place: Parts, name: str, id: str | None) -> None:
+        """Say once that Java's directory for an id is taken for that of the id that is called like it."""
+        if place not in self._tree.memory.passed_over:
+            self._tree.memory.passed_over.add(place)
+            _log.warning(
+                "%s is read as that of %r and not of %r, which AgentScope names so, too: nothing in it says whose it "
+                "is, and %r is more likely an id than an encoding",
+                self._tree.folder.shown(place),
+                name,
+                id,
+                name,
+            )
 
     def sessions(self, user_id: str | None) -> Iterator[tuple[str, list[str]]]:
         """Find the sessions of a user, each with the files in its directory."""
@@ -228,7 +243,8 @@ class StatePlaces:
     def _moves_aside(self, home: Parts, slot: Slot) -> bool:
         """Move the session of another, whose name is only encoded so, out of the way of a literal one, if it can be.
 
-        What AgentScope has saved stays where AgentScope finds it.
+        What AgentScope has saved stays where AgentScope finds it. Where an encoding is likely, the session stays too:
+        AgentScope may have saved in it, although we have since saved over everything.
         """
         if not all(names.is_literal(id) for id in slot if id is not None):
             return False
@@ -236,6 +252,8 @@ class StatePlaces:
         noted = self.noted(home)
         other = Slot(noted.user_id or slot.user_id, noted.session_id or slot.session_id)
         aside = self._places(other)[-1]
+        if any(id != own and is_likely_encoded(own or "") for id, own in zip(other, slot, strict=True)):
+            return False
         if other == slot or self._tree.has(aside) or owners.has_sign_of_java(files, self._in(home)):
             return False
         self._tree.keep({(*home, IDS): encode(other)})

@@ -18,7 +18,6 @@ from leafward.stores.files.seen_versions import SeenVersions
 from leafward.stores.files.state_names import NameFiles
 from leafward.stores.files.unfinished import Unfinished, mark_text
 from leafward.stores.files.writing import named, write_all
-from leafward.stores.states.table import FILLED
 
 _VERSION = re.compile(rb"([1-9][0-9]{0,18}) ([0-9a-f]{64})( found)?\n")
 _FOUND = b" found\n"
@@ -34,6 +33,8 @@ class Memory:
     unfinished: Unfinished = field(default_factory=Unfinished)
     doubled: set[Parts] = field(default_factory=set[Parts])
     """Directories of which it was said that they are a second one of their session."""
+    passed_over: set[Parts] = field(default_factory=set[Parts])
+    """Directories of which it was said that they were not taken for those of an encoded id."""
 
 
 class StateTree(Changes):
@@ -128,7 +129,7 @@ class StateTree(Changes):
         return mark_text(self.content(files.mark))
 
     def set_mark(self, files: NameFiles, mark: str, *, durable: bool = True) -> None:
-        """Write what stands beside a list, in place: whatever a crash leaves of it is no hash of Java's."""
+        """Write what stands beside a list, in place: whatever a crash leaves of it is not a hash of Java's."""
         before = self.read(files.mark)
         if before == mark.encode():
             return
@@ -145,25 +146,34 @@ class StateTree(Changes):
             if durable and before is None:
                 self.folder.sync_names(files.mark[:-1])
 
-    def append(self, files: NameFiles, start: int, texts: Sequence[str]) -> None:
-        """Write lines behind those of a list, which end at a place."""
-        self.set_mark(files, lists.appending(start, texts))
+    def set_mark_before(self, files: NameFiles, mark: str, *, durable: bool = False) -> None:
+        """Write the mark of a list that is about to be changed; Java's hash must be gone before."""
+        self.set_mark(files, mark, durable=durable or not lists.is_ours(self.read(files.mark) or b""))
+
+    def set_mark_after(self, files: NameFiles, mark: str) -> None:
+        """Write the mark of a list that was changed; without it, the lines are found to be all there."""
+        with suppress(StoreError):
+            self.set_mark(files, mark, durable=False)
+
+    def append(self, files: NameFiles, data: bytes, texts: Sequence[str]) -> None:
+        """Write lines behind those of a list."""
+        start, lines = len(data), lists.to_lines(texts)
+        # One line alone is seen to be torn.
+        self.set_mark_before(files, lists.appending(start, texts), durable=len(texts) > 1)
         shown = self.folder.shown(files.items)
         with named(shown):
             number = self.folder.open(files.items, make=True)
             assert number is not None
             try:
                 try:
-                    write_all(number, lists.to_lines(texts), start)
+                    write_all(number, lines, start)
                 except OSError:
                     os.ftruncate(number, start)
                     raise
                 self._sync(number, shown)
             finally:
                 os.close(number)
-        # Without this the lines are found to be all there.
-        with suppress(StoreError):
-            self.set_mark(files, FILLED, durable=False)
+        self.set_mark_after(files, lists.mark_of(data, lines))
 
     def _sync(self, number: int, shown: str) -> None:
         try:

@@ -225,17 +225,23 @@ class StateFiles:
         if not others and self._append(files, texts):
             return
         # Before the lines: beside others, Java's hash would be taken for theirs.
-        self._tree.set_mark(files, lists.mark_of(texts))
-        self._tree.replace({files.items: lists.to_lines(texts)}, removing=others)
+        self._tree.set_mark_before(files, lists.mark_before(texts))
+        lines = lists.to_lines(texts)
+        self._tree.replace({files.items: lines}, removing=others)
+        self._tree.set_mark_after(files, lists.mark_of(lines))
 
     def _append(self, files: NameFiles, texts: Sequence[str]) -> bool:
         """Store a list that begins with the stored one by adding the rest; tell whether that could be done."""
         data = self._tree.read(files.items)
-        known = None if data is None else _count_known(data, self._tree.mark(files), texts)
+        mark = self._tree.mark(files)
+        known = None if data is None else _count_known(data, mark, texts)
         if data is None or known is None:
             return False
         if known < len(texts):
-            self._tree.append(files, len(data), texts[known:])
+            self._tree.append(files, data, texts[known:])
+        elif lists.is_ours(mark.encode()):
+            # Another program may have changed the lines.
+            self._tree.set_mark_after(files, lists.mark_of(data))
         return True
 
     def drop(self, slot: Slot, name: str | None) -> None:

@@ -1,7 +1,8 @@
 """Lists and values that AgentScope is writing at this moment, and those that it never finished.
 
 Its 1.x deletes the lines of a list, writes them 8 KiB at a time and then writes their hash; 2.x appends in the same
-order. So lines that are newer than their hash are not all there yet. A value is truncated and then written.
+order. So lines that are newer than their hash are not all there yet, nor are those that a mark of ours does not fit.
+A value is truncated and then written.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from leafward.core.json import decode_leniently
+from leafward.stores.files import state_lists as lists
 from leafward.stores.files.folder import Content, Parts
 from leafward.stores.states.table import EMPTY
 
@@ -35,6 +37,10 @@ _NO_LONGER = 60.0
 _NEVER = object()
 _HALF = (
     "%s is newer than its .hash: AgentScope was stopped while it wrote the list, or the file was edited. "
+    "Its complete lines are read; save the list again to end this warning."
+)
+_OTHER = (
+    "%s does not fit its .hash: AgentScope was stopped while it wrote the list, or the file was edited. "
     "Its complete lines are read; save the list again to end this warning."
 )
 _MISSING = (
@@ -96,6 +102,9 @@ class Unfinished:
     def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
         """Raise `BeingWritten` while Java writes the lines of a list; if it never wrote them all, log that once."""
         touched = items.stamp.changed
+        if mark is not None and lists.is_ours(mark.data):
+            self._check_marked(parts, items, mark_text(mark), shown)
+            return
         ahead = touched - (0 if mark is None else mark.stamp.changed)
         if not _is_unfinished(items, mark, ahead):
             return
@@ -104,9 +113,20 @@ class Unfinished:
         if mark is not None and ahead > PATIENCE * 1e9:
             self._report(parts, _HALF, shown)
 
+    def _check_marked(self, parts: Parts, items: Content, mark: str, shown: str) -> None:
+        """Do the same for lines that we marked: Java writes all of them again."""
+        touched = items.stamp.changed
+        has_length = lists.has_length(items.data, mark)
+        if has_length and (not _is_recent(touched, PATIENCE) or lists.is_as_marked(items.data, mark)):
+            return
+        self._check(parts, items.stamp, touched)
+        # What follows all of our lines was added to them.
+        if not has_length and not lists.begins_as_marked(items.data, mark):
+            self._report(parts, _OTHER, shown)
+
     def check_missing(self, parts: Parts, mark: Content, touched: int, shown: str) -> None:
         """Do the same for lines that are missing from a directory, which was last changed at `touched`."""
-        if _HASH.fullmatch(mark_text(mark)):
+        if _HASH.fullmatch(mark_text(mark)) or lists.has_lines(mark_text(mark)):
             self._check(parts, mark.stamp, touched)
             self._report(parts, _MISSING, shown)
 
@@ -135,7 +155,6 @@ def _is_unfinished(items: Content, mark: Content | None, ahead: int) -> bool:
     text = mark_text(mark)
     if text == EMPTY:
         return bool(items.data) and ahead > 0
-    # A mark of ours is written before its lines.
     is_theirs = _HASH.fullmatch(text) is not None
     return is_theirs and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
 
