@@ -15,6 +15,7 @@ LeafwardError
 ├── ConfigurationError (ValueError)   a store, URL or handle is set up wrongly
 ├── ContextError (ValueError)         a context block cannot be read or written this way
 ├── MessageTooLarge (ValueError)
+├── ToolError                         a tool refuses a call; its text is for the model
 ├── CompactionFailed                  a history was not compacted, or not enough; the text says why
 ├── StateDecodeError                  a stored state does not have the expected form
 └── StoreError                        the backend failed; the driver's error is __cause__
@@ -164,6 +165,10 @@ class MessageTooLarge(LeafwardError, ValueError):
             f"{what} {message_id!r} is {size:,} bytes of JSON, the store accepts {limit:,}: "
             "keep large data elsewhere and refer to it, or open the store with a larger max_message_bytes"
         )
+
+
+class ToolError(LeafwardError):
+    """A tool refuses a call. Raise it in a tool: the model gets its text, which says what to do."""
 
 
 class CompactionFailed(LeafwardError):

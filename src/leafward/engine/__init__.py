@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import ToolGroup as ToolGroup
     from leafward.engine.toolkit import Toolkit as Toolkit
+    from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
 
 _HOMES = {
     "leafward.engine.memory": ("InMemoryMemory", "Memory"),
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
     "leafward.engine.state_module": ("StateModule",),
     "leafward.engine.toolkit": ("ToolGroup", "Toolkit"),
+    "leafward.tools.runtime_context": ("RuntimeContext",),
 }
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "Memory",
     "Plan",
     "PlanNotebook",
+    "RuntimeContext",
     "StateModule",
     "SubTask",
     "ToolGroup",
