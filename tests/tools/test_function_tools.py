@@ -14,6 +14,7 @@ import msgspec
 import pydantic
 import pytest
 
+import leafward
 from leafward import ConfigurationError, Tool, ToolError, ToolSet, tool
 from leafward.tools import FunctionTool, as_tool, run
 
@@ -402,3 +403,15 @@ def test_options_that_make_no_sense_are_refused(option: dict[str, Any]) -> None:
 def test_a_tool_is_not_made_twice() -> None:
     with pytest.raises(ConfigurationError, match="'weather' is a tool already"):
         tool(weather)
+
+
+def test_functions_are_tools_without_await_too() -> None:
+    def ping(n: int) -> str:
+        return "pong" * n
+
+    with leafward.blocking("memory://") as store:
+        tools = store.session("s").with_context("memory").tools() | [ping, weather]
+
+        assert tools.call("ping", {"n": 2}) == "pongpong"
+        outcome = tools.run("weather", {"city": "Kyoto"})
+        assert (outcome.state, outcome.text) == ("success", "Kyoto 1 C")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import subprocess
 import sys
@@ -315,6 +316,31 @@ async def test_no_more_functions_run_at_a_time_than_there_are_threads() -> None:
     await asyncio.gather(*(threads.call(work) for _ in range(20)))
 
     assert (most, now) == (3, 0)
+
+
+async def test_threads_are_used_again() -> None:
+    threads = ToolThreads()
+
+    assert len({await threads.call(threading.get_ident) for _ in range(20)}) == 1
+
+
+def test_threads_end_with_their_event_loop() -> None:
+    async def call() -> set[threading.Thread]:
+        return set(await asyncio.gather(*(tool_threads().call(work) for _ in range(5))))
+
+    together = threading.Barrier(5)
+
+    def work() -> threading.Thread:
+        together.wait(30)
+        return threading.current_thread()
+
+    used = asyncio.run(call())
+    gc.collect()
+
+    assert len(used) == 5
+    for thread in used:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 async def test_hanging_functions_do_not_use_up_the_threads_until_there_are_too_many() -> None:

@@ -60,8 +60,10 @@ def test_an_attribute_may_have_a_name_and_a_type() -> None:
     "name", ["agent_state", "extra", "get", "put", "child", "idempotency_key", "resolve_agent_state"]
 )
 def test_names_of_the_context_itself_are_reserved(name: str) -> None:
+    attributes: dict[str, Any] = {name: 1}
+
     with pytest.raises(ConfigurationError, match=f"no attribute can be named '{name}'"):
-        RuntimeContext(**{name: 1})
+        RuntimeContext(**attributes)
     with pytest.raises(ConfigurationError, match=name):
         RuntimeContext().put(name, 1)
 

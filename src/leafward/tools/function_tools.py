@@ -17,7 +17,7 @@ from leafward.tools.docstrings import read_docstring
 from leafward.tools.parameters import Parameters
 from leafward.tools.runner import invoke
 from leafward.tools.runtime_context import RuntimeContext
-from leafward.tools.signatures import is_method, read_parameters
+from leafward.tools.signatures import read_parameters
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +55,8 @@ class FunctionTool(Tool, Generic[P, R]):
         if instance is None or bind is None:
             return self
         bound = bind(instance, owner)
-        parameters = self.parameters if self.is_method else _read(bound)[1]
+        # A method whose first parameter has another name than `self` was read with it.
+        parameters = self.parameters if self.is_method else _made(bound, self.name, None, {}).parameters
         return replace(cast("FunctionTool[..., R]", self), **_calling(bound, parameters), is_method=False)
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +110,7 @@ def tool(
     - `read_only`: the tool changes nothing. `retry_safe`: it may run twice with one idempotency key.
     - `probe(arguments, key)`: returns the result if a call that was cut off took effect, else `None`.
     - `group`: the group it belongs to. `external`: another program does the work and sends the result.
-    - `check`: the tool's own say in whether a call is allowed, denied or asked about.
+    - `check`: decides whether a call is allowed, denied or asked about, beside the rules of the session.
 
     Raises:
         ConfigurationError: a parameter has no form in JSON, or the name is one that providers refuse.
@@ -165,20 +166,15 @@ def _made(
             f"{called!r} cannot be the name of a tool: use 1 to 64 letters of A to Z, digits, '_' and '-', "
             "as in @tool(name='search_web')"
         )
-    text, parameters = _read(function)
+    text, described = read_docstring(inspect.getdoc(plain) or "")
+    parameters, is_method = read_parameters(function, described)
     return FunctionTool(
         name=called,
         description=description or text or called,
         **_calling(function, parameters),
         **flags,
-        is_method=is_method(function),
+        is_method=is_method,
     )
-
-
-def _read(function: Callable[..., Any]) -> tuple[str, Parameters]:
-    """Return the text for the model, and the parameters."""
-    text, described = read_docstring(inspect.getdoc(without_partial(function)) or "")
-    return text, read_parameters(function, described, skip_first=is_method(function))
 
 
 def _calling(function: Callable[..., Any], parameters: Parameters) -> dict[str, Any]:

@@ -22,19 +22,17 @@ _PLAIN = (str, int, float, bool, Any)
 """Types that need no look whether a value can be converted to them."""
 
 
-def is_method(function: Callable[..., Any]) -> bool:
-    """Tell a function that is written in a class and is not bound to an object, by the name of its first parameter."""
-    first = next(iter(_signature(function).parameters.values()), None)
-    return first is not None and first.name in ("self", "cls") and first.annotation is REQUIRED
+def read_parameters(function: Callable[..., Any], described: Mapping[str, str]) -> tuple[Parameters, bool]:
+    """Return how a model calls a function, and whether it is a method of no object, whose first parameter is left out.
 
-
-def read_parameters(function: Callable[..., Any], described: Mapping[str, str], *, skip_first: bool) -> Parameters:
-    """Return how a function is called by a model; `described` has texts about its parameters, from its docstring.
+    `described` has texts about its parameters, from its docstring.
 
     Raises:
         ConfigurationError: a parameter has a type that JSON cannot hold, or cannot be named.
     """
-    parameters = list(_signature(function).parameters.values())[skip_first:]
+    parameters = list(_signature(function).parameters.values())
+    is_method = bool(parameters) and parameters[0].name in ("self", "cls") and parameters[0].annotation is REQUIRED
+    parameters = parameters[is_method:]
     hints = _hints(function)
     bound = _given(function)
     shown: dict[str, Parameter] = {}
@@ -52,7 +50,7 @@ def read_parameters(function: Callable[..., Any], described: Mapping[str, str], 
             others = Parameter(hint)
         elif one.name not in bound:
             shown[one.name] = Parameter(hint, one.default, _takes_null(function, one.name, hint))
-    return Parameters(
+    found = Parameters(
         schema=_schema(function, shown, others, described, hints),
         shown=shown,
         others=others,
@@ -60,6 +58,7 @@ def read_parameters(function: Callable[..., Any], described: Mapping[str, str], 
         bound=bound,
         by_position=tuple(one.name for one in parameters if one.kind is one.POSITIONAL_ONLY),
     )
+    return found, is_method
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -1,4 +1,4 @@
-"""The threads that plain functions of tools run on: so many at a time, in parallel, and none that is waited for."""
+"""The threads that plain functions of tools run on: a limited number, in parallel."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextvars
 import threading
 import weakref
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from leafward.core.callables import ENDINGS, as_failure, cancelled_itself
@@ -16,6 +17,9 @@ RUNNING = 32
 """How many plain functions of tools run at a time, for each event loop; others wait for their turn."""
 ABANDONED = 64
 """How many functions that were given up may still run, before no further one is started."""
+
+Jobs = SimpleQueue[Callable[[], bool] | None]
+"""What a thread has to do; `None` ends it. A job says whether another may follow."""
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a tool's thread", default=False)
 
@@ -29,6 +33,11 @@ class ToolThreads:
 
     def __init__(self, *, running: int = RUNNING, abandoned: int = ABANDONED) -> None:
         self._free = asyncio.Semaphore(running)
+        self._most_idle = running
+        self._idle: list[Jobs] = []
+        self._all: set[Jobs] = set()
+        # The event loop may be gone before its threads: they end with the last reference to this object.
+        weakref.finalize(self, _dismiss, self._all).atexit = False
         self._most_abandoned = abandoned
         self.abandoned = 0
 
@@ -55,8 +64,10 @@ class ToolThreads:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
+        jobs = self._idle.pop() if self._idle else self._start()
 
         def settle(result: object, error: BaseException | None) -> None:
+            self._rest(jobs)
             if future.cancelled():
                 self.abandoned -= 1
             elif error is None:
@@ -64,7 +75,7 @@ class ToolThreads:
             else:
                 future.set_exception(error)
 
-        def run() -> None:
+        def run() -> bool:
             result, failed = None, None
             try:
                 context.run(_inside.set, True)
@@ -79,15 +90,43 @@ class ToolThreads:
                 loop.call_soon_threadsafe(settle, result, failed)
             except RuntimeError:
                 # The loop was closed meanwhile: no caller waits, and its count is gone with it.
-                return
+                return False
+            return True
 
-        threading.Thread(target=run, name="leafward tool", daemon=True).start()
+        jobs.put(run)
         try:
             return await future
         except asyncio.CancelledError:
             if future.cancelled():
                 self.abandoned += 1
             raise
+
+    def _start(self) -> Jobs:
+        jobs: Jobs = SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="leafward tool", daemon=True).start()
+        self._all.add(jobs)
+        return jobs
+
+    def _rest(self, jobs: Jobs) -> None:
+        """Keep a thread that has ended its job for the next one, or end it if there are enough."""
+        if len(self._idle) < self._most_idle:
+            self._idle.append(jobs)
+        else:
+            self._all.discard(jobs)
+            jobs.put(None)
+
+
+def _serve(jobs: Jobs) -> None:
+    job = jobs.get()
+    while job is not None and job():
+        # What the job holds, such as its result, is not kept while the thread is idle.
+        del job
+        job = jobs.get()
+
+
+def _dismiss(threads: set[Jobs]) -> None:
+    for jobs in threads:
+        jobs.put(None)
 
 
 _threads: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ToolThreads] = weakref.WeakKeyDictionary()
