@@ -209,16 +209,25 @@ def difference(
     """
     before = render(path, view) if rendered is None else list(rendered)
     given = list(context)
-    known = len(before)
+    last = _last_reply(path)
     # Lists compare their items by identity first, so this is fast where nothing was replaced.
-    if given[:known] == before:
-        tail = given[known:]
+    if given[: len(before)] == before:
+        tail = given[len(before) :]
         if not tail:
             return Difference([], [], view)
         appended = _in_order(tail, arrived)
-        if _are_new(ids_of(tail), path, view) and _only_adds(path, view, before, tail, appended):
+        if _are_new(ids_of(tail), path, view) and _stay_below(path[last:], appended, tail):
             check_new(tail)
             return Difference(appended, [], view)
+    if not view.drop and not view.put and given[:last] == before[:last]:
+        # Nothing that changes below the last reply changes what is shown above it.
+        found = compare(path[last:], view, given[last:], arrived=arrived)
+        if (
+            found.view == view
+            and _are_new(ids_of(found.appended), path, view)
+            and _is_reply(path[last:], found.updated)
+        ):
+            return found
     return compare(path, view, given, arrived=arrived)
 
 
@@ -239,21 +248,23 @@ def check_new(messages: Iterable[Message]) -> None:
 
 
 def _are_new(ids: Sequence[str], path: Sequence[Message], view: View) -> bool:
+    """Tell whether neither the path nor the view knows any of these ids, and none stands there twice."""
     wanted = set(ids)
-    if len(wanted) != len(ids) or not wanted.isdisjoint(one.message.id for one in view.put):
-        return False
-    return wanted.isdisjoint(ids_of(path))
+    named = (
+        *(end for ends in view.drop for end in ends),
+        *(id for one in view.put for id in (one.before, one.message.id)),
+    )
+    return len(wanted) == len(ids) and wanted.isdisjoint(named) and wanted.isdisjoint(ids_of(path))
 
 
-def _only_adds(
-    path: Sequence[Message], view: View, before: list[Message], tail: list[Message], appended: list[Message]
-) -> bool:
-    """Tell whether the context shows messages that are appended in this order below all that it showed before."""
-    if view.drop or view.put:
-        return render([*path, *appended], view) == before + tail
-    # Only the results of the last reply change places for what is appended.
-    last = _last_reply(path)
-    return render([*path[last:], *appended]) == before[last:] + tail
+def _stay_below(reply: Sequence[Message], appended: Sequence[Message], tail: Sequence[Message]) -> bool:
+    """Tell whether what is appended below the last reply is shown below all of it, as the tail of the context."""
+    return ids_of(in_shown_order([*reply, *appended])) == ids_of(in_shown_order(reply)) + ids_of(tail)
+
+
+def _is_reply(path: Sequence[Message], updated: Sequence[Message]) -> bool:
+    """Tell whether the first message of a path is still the assistant's after an update."""
+    return all(message.role == path[0].role for message in updated if message.id == path[0].id)
 
 
 def _last_reply(path: Sequence[Message]) -> int:
