@@ -13,6 +13,7 @@ from leafward.core.message import Message, assistant, ids_of, tool_result, user
 from leafward.engine.adoption import Adoption, NewSummary, adopt
 from leafward.engine.context_view import NO_VIEW, Put, View
 from leafward.engine.java_equality import says_the_same
+from leafward.engine.summary_messages import shown_id
 from tests.engine.contexts import Maker, edited, paths, rounds
 from tests.engine.slots import Tree, read_from_slot, seen_by_java, through_java, written_by_java
 from tests.formats.sample_parts import PARTS
@@ -238,6 +239,32 @@ def test_a_summary_of_a_summary_covers_that_too() -> None:
     plan = adopted(tree, [java_summary(SHORT), *texts("m4")])
 
     assert plan.overlay == NewSummary("They met.", "compaction_o0", "m3")
+
+
+def test_a_summary_is_no_overlay_where_another_message_has_its_id() -> None:
+    tree = tree_of(texts("m1", "m2"))
+    other = user("no summary", id=shown_id("They met."))
+
+    plan = adopted(tree, [java_summary(SHORT, "any"), *texts("m2"), other])
+
+    assert (plan.overlay, plan.appended) == (None, [other])
+
+
+def test_a_known_summary_under_another_id_takes_no_id_of_another_message() -> None:
+    tree = tree_of(texts("m1", "m2"))
+    tree.summarise("They met.", "m1", "m1")
+    other = user("no summary", id=shown_id("They met."))
+
+    plan = adopted(tree, [java_summary(SHORT, "any"), *texts("m2"), other])
+
+    assert [(one.text, one.id == other.id) for one in plan.appended] == [("no summary", False)]
+
+
+def test_new_messages_go_below_the_leaf_that_a_summary_covers() -> None:
+    tree, new = tree_of(texts("m1", "m2")), texts("n1")
+    tree.summarise("They met.", "m1", "m2")
+
+    assert adopted(tree, [*tree.context(), *new]) == Adoption("m2", new, [], NO_VIEW)
 
 
 def test_a_summary_whose_tail_is_not_known_is_a_message_below_all_that_it_hides() -> None:

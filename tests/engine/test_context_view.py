@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leafward.core.errors import StateDecodeError
 from leafward.core.json import decode, encode
-from leafward.core.message import Message, ids_of
+from leafward.core.message import Message, ids_of, user
 from leafward.core.overlays import summary_message
 from leafward.engine.context_view import NO_VIEW, Difference, Put, View, difference, render
 from tests.engine.contexts import Maker, Stored, changed, edited, paths, said
@@ -62,6 +62,13 @@ def test_a_result_of_another_reply_keeps_its_place() -> None:
     assert ids_of(render(path)) == ["a1", "r0", "r1", "r2"]
 
 
+def test_a_result_beside_other_words_keeps_its_place() -> None:
+    both = [*result("r2", "c2").parts, {"type": "text", "text": "and go on"}]
+    path = [reply("a1", "c1", "c2"), user(both, id="r2"), result("r1", "c1", role="user")]
+
+    assert render(path) == path
+
+
 def test_a_summary_is_shown_as_agentscope_does() -> None:
     shown = render([summary_message("7", "hello", 5), *texts("u1")])[0]
 
@@ -93,8 +100,8 @@ def test_a_view_hides_ranges_and_puts_messages_before_others() -> None:
     assert ids_of(render(path, view)) == ["x1", "x2", "m3", "x3", "m5"]
 
 
-@pytest.mark.parametrize("drop", [("gone", "m2"), ("m2", "gone"), ("", "gone"), ("m3", "m2"), ("m2", "")])
-def test_a_range_without_both_ends_hides_nothing(drop: tuple[str, str]) -> None:
+@pytest.mark.parametrize("drop", [("gone", "m2"), ("m2", "gone"), ("", "gone"), ("m3", "m1"), ("m2", "")])
+def test_a_range_without_both_ends_in_order_hides_nothing(drop: tuple[str, str]) -> None:
     path = texts("m1", "m2", "m3")
 
     assert render(path, View((drop,))) == path
@@ -260,6 +267,41 @@ def test_a_message_the_view_hides_comes_back_at_its_end_without_being_stored_aga
     assert render(path, found.view) == [path[1], path[0]]
 
 
+def test_a_message_put_between_results_is_not_stored() -> None:
+    path = [reply("a1", "c1", "c2"), result("r1", "c1"), result("r2", "c2")]
+    (note,) = texts("x")
+
+    assert difference(path, NO_VIEW, [*path[:2], note, path[2]]) == Difference([], [], View((), (Put("r2", note),)))
+
+
+def test_a_view_about_messages_that_are_gone_stays_in_force() -> None:
+    path = texts("m1", "m2")
+    view = View((("gone", "m1"), ("m2", "late")), (Put("late", texts("x")[0]),))
+    shown = render(path, view)
+
+    assert difference(path, view, shown).view is view
+    assert difference(path, view, [*shown, *texts("m3")]).view is view
+
+
+def test_a_new_message_is_not_hidden_by_a_view_that_names_its_id() -> None:
+    path = texts("m1", "m2")
+    view = View((("m2", "late"),))
+    context = [*render(path, view), *texts("late")]
+
+    found = difference(path, view, context)
+
+    assert render([*path, *found.appended], found.view) == context
+
+
+def test_a_reply_replaced_by_a_message_of_the_user_moves_no_results() -> None:
+    path = [reply("a1", "c1", "c2"), result("r2", "c2"), reply("a2", "c3"), result("r1", "c1")]
+    context = [*path[:2], *texts("a2"), path[3]]
+
+    found = difference(path, NO_VIEW, context)
+
+    assert render([*path[:2], *found.updated, path[3]], found.view) == context
+
+
 def test_two_messages_with_one_id_are_refused() -> None:
     path = texts("m1", "m2")
 
@@ -308,11 +350,3 @@ def test_a_view_comes_back_from_its_document() -> None:
 def test_a_document_that_is_not_a_view_is_refused(document: dict[str, Any], place: str) -> None:
     with pytest.raises(StateDecodeError, match=place):
         View.read(document)
-
-
-def test_a_view_is_limited_to_a_path() -> None:
-    (note,) = texts("x")
-    view = View((("", "m1"), ("m2", "m9")), (Put("m9", note), Put("m2", note)))
-
-    assert view.within(texts("m1", "m2")) == View((("", "m1"),), (Put("m2", note),))
-    assert view.within(texts("m1", "m2", "m9")) is view

@@ -242,7 +242,8 @@ def test_a_known_message_gets_its_stored_reply() -> None:
 
 
 def test_the_reply_of_a_turn_that_was_steered_is_its_last_one() -> None:
-    path = [U1, reply("a0", "c1"), tool_result("c1", "x", id="r1"), user("faster", id="s1"), A1, user("hm", id="x1")]
+    path = [U1, reply("a0", "c1"), tool_result("c1", "x", id="r1"), user("faster", id="s1"), A1]
+    path += [user("hm", id="x1"), reply("x2", text="not of this turn")]
 
     assert match([U1], path, TurnNote("t", None, ("u1",), joined=("s1",))) == InputMatch("answer", reply=A1)
 

@@ -80,7 +80,7 @@ def adopt(
             slot = [shown_summary(base[0]), *slot[1:]]
     elif len(ids) > len(shown):
         upto = base = _path_to(path, view, shown, slot_leaf)
-    found = compare(base, view.within(base), slot, strict=False)
+    found = compare(base, view, slot, strict=False)
     parent = upto[-1].id if upto else None
     if len(upto) == len(path):
         # The path may end with a summary, which is not the id of a leaf.

@@ -71,13 +71,6 @@ class View:
         put = [{"before": one.before, "message": one.message.to_dict()} for one in self.put]
         return {"drop": [list(ends) for ends in self.drop], "put": put}
 
-    def within(self, path: Iterable[Message]) -> View:
-        """Return the view without what is about messages that the path does not have."""
-        known = {START, *ids_of(path)}
-        drop = tuple((first, last) for first, last in self.drop if first in known and last in known)
-        put = tuple(one for one in self.put if one.before in known)
-        return self if (len(drop), len(put)) == (len(self.drop), len(self.put)) else View(drop, put)
-
 
 NO_VIEW = View()
 
