@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from leafward.core.errors import StateDecodeError as StateDecodeError
     from leafward.core.errors import StorageFull as StorageFull
     from leafward.core.errors import StoreError as StoreError
+    from leafward.core.errors import ToolError as ToolError
     from leafward.core.info import SessionInfo as SessionInfo
     from leafward.core.message import Message as Message
     from leafward.core.message import assistant as assistant
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from leafward.core.prompt import ContextBlock as ContextBlock
     from leafward.core.ranking import SearchResult as SearchResult
     from leafward.core.session_key import SessionKey as SessionKey
-    from leafward.engine.toolkit import Toolkit as Toolkit
     from leafward.portal import blocking as blocking
     from leafward.sessions.default_compaction import create_compact_function as create_compact_function
     from leafward.sessions.manager import SessionManager as SessionManager
@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from leafward.sessions.session import Session as Session
     from leafward.sessions.skills import BucketSkillProvider as BucketSkillProvider
     from leafward.sessions.skills import DirectorySkillProvider as DirectorySkillProvider
-    from leafward.sessions.toolset import Tool as Tool
-    from leafward.sessions.toolset import ToolSet as ToolSet
     from leafward.stores.opening import open_store as open_store
+    from leafward.tools.definition import Tool as Tool
+    from leafward.tools.function_tools import tool as tool
+    from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
+    from leafward.tools.tool_set import ToolSet as ToolSet
 
 _HOMES = {
     "leafward.core.agent_state": ("AgentState",),
@@ -77,6 +79,7 @@ _HOMES = {
         "StateDecodeError",
         "StorageFull",
         "StoreError",
+        "ToolError",
     ),
     "leafward.core.info": ("SessionInfo",),
     "leafward.core.message": (
@@ -90,7 +93,6 @@ _HOMES = {
     "leafward.core.prompt": ("ContextBlock",),
     "leafward.core.ranking": ("SearchResult",),
     "leafward.core.session_key": ("SessionKey",),
-    "leafward.engine.toolkit": ("Toolkit",),
     "leafward.portal": ("blocking",),
     "leafward.sessions.default_compaction": ("create_compact_function",),
     "leafward.sessions.manager": ("SessionManager",),
@@ -104,11 +106,11 @@ _HOMES = {
         "BucketSkillProvider",
         "DirectorySkillProvider",
     ),
-    "leafward.sessions.toolset": (
-        "Tool",
-        "ToolSet",
-    ),
     "leafward.stores.opening": ("open_store",),
+    "leafward.tools.definition": ("Tool",),
+    "leafward.tools.function_tools": ("tool",),
+    "leafward.tools.runtime_context": ("RuntimeContext",),
+    "leafward.tools.tool_set": ("ToolSet",),
 }
 __version__ = "0.1.0"
 __all__ = [
@@ -132,6 +134,7 @@ __all__ = [
     "MessageTooLarge",
     "NotFound",
     "OutcomeUnknown",
+    "RuntimeContext",
     "SearchResult",
     "Session",
     "SessionExists",
@@ -148,13 +151,14 @@ __all__ = [
     "StoredContextProvider",
     "StoredSearchProvider",
     "Tool",
+    "ToolError",
     "ToolSet",
-    "Toolkit",
     "assistant",
     "blocking",
     "create_compact_function",
     "open_store",
     "system",
+    "tool",
     "tool_result",
     "user",
 ]

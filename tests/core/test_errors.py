@@ -33,6 +33,7 @@ from leafward.core.errors import (
     StateDecodeError,
     StorageFull,
     StoreError,
+    ToolError,
 )
 
 CLASSES = [
@@ -59,6 +60,7 @@ EXAMPLES: dict[type[BaseException], LeafwardError] = {
         InvalidId("user id", "", "it is empty"),
         ConfigurationError("set up wrongly"),
         ContextError("the block is read-only"),
+        ToolError("n must be even: send 2 or 4"),
         MessageTooLarge("m-1", size=10, limit=5),
         CompactionFailed("chat-1", "the system prompt is too long", tokens=9000, threshold=6000),
         StateDecodeError(None, None, None, "at `role`: expected str, got int"),

@@ -18,10 +18,10 @@ from leafward import (
     tool_result,
 )
 from leafward.sessions import ContextEntry
-from leafward.sessions.toolset import ANSWER_CHARACTERS
 from leafward.stores import Store
 from leafward.testing.keyed import look_up, note, with_facts
 from leafward.testing.unseen import call, put, was_shown
+from leafward.tools.answers import ANSWER_CHARACTERS
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leafward import BlockNotFound, Message, Session, SessionManager, Tool, ToolSet, assistant, open_store, user
-from leafward.sessions.toolset import ANSWER_CHARACTERS
 from leafward.stores import Store
 from leafward.testing.keyed import content_of, look_up
 from leafward.testing.prompts import Shelf, with_everything
+from leafward.tools.answers import ANSWER_CHARACTERS
 
 HUGE = "walnut " * 170_000
 ABOUT = ANSWER_CHARACTERS + 300

@@ -21,8 +21,9 @@ from leafward import (
     open_store,
     user,
 )
-from leafward.sessions import toolset
-from leafward.sessions.toolset import FAILURE_CHARACTERS, make_tool, object_schema
+from leafward.tools import arguments
+from leafward.tools.answers import FAILURE_CHARACTERS, make_tool
+from leafward.tools.arguments import object_schema
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 KYOTO = {"city": "Kyoto"}
@@ -139,7 +140,7 @@ async def test_cancelling_a_call_cancels_the_tool() -> None:
 
 
 async def test_what_a_model_is_answered_is_in_the_log_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="leafward.sessions"):
+    with caplog.at_level(logging.WARNING, logger="leafward.tools"):
         await weather(TimeoutError("slow")).call("weather", KYOTO)
         await weather("sunny").call("weather", {})
         with pytest.raises(TimeoutError):
@@ -147,7 +148,7 @@ async def test_what_a_model_is_answered_is_in_the_log_with_its_traceback(caplog:
 
     (record,) = caplog.records
     assert (record.name, record.getMessage()) == (
-        "leafward.sessions",
+        "leafward.tools",
         "tool 'weather' failed; the model is answered with the error",
     )
     assert record.exc_info is not None
@@ -202,13 +203,13 @@ async def test_a_plain_function_runs_on_a_thread() -> None:
 
 async def test_arguments_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[Any] = []
-    original = toolset.find_mistake
+    original = arguments.find_mistake
 
     def find_mistake(schema: Any, given: Any) -> str | None:
         checked.append(given)
         return original(schema, given)
 
-    monkeypatch.setattr(toolset, "find_mistake", find_mistake)
+    monkeypatch.setattr(arguments, "find_mistake", find_mistake)
 
     async def work(arguments: dict[str, Any]) -> str:
         return "done"

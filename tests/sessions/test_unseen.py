@@ -24,12 +24,12 @@ from leafward import (
 )
 from leafward.core.errors import LeaseLost
 from leafward.sessions.shown import MOST
-from leafward.sessions.toolset import ANSWER_CHARACTERS
 from leafward.sessions.waiting_reply import NEWEST, RECENT
 from leafward.stores import Store
 from leafward.stores.entries import NAMES, SHOWN, Edit, EntryIndex, Shelf
 from leafward.testing.keyed import look_up, note, with_facts
 from leafward.testing.unseen import chat, put, replace, was_shown
+from leafward.tools.answers import ANSWER_CHARACTERS
 from tests.sessions.dict_storage import DictStorage
 
 

@@ -6,7 +6,7 @@ This is the one place that pairs them. Conversion, compaction, windows, transcri
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any, cast
 
@@ -229,6 +229,38 @@ def _plain_ends(messages: Sequence[Message]) -> tuple[set[str], bool] | None:
             if ORIGIN in part:
                 return None
     return missing, bool(waiting)
+
+
+def in_call_order(reply: Message, below: Sequence[Message]) -> list[Message] | None:
+    """Return messages below a reply with its results in the order of its calls; `None` if that is their order.
+
+    Only messages that hold nothing but results of this reply change their places, and only with each other.
+    """
+    order: dict[str, int] = {}
+    for part in parts_of(body_to_read(reply)):
+        if part["type"] in CALLS and isinstance(part.get("id"), str):
+            order.setdefault(part["id"], len(order))
+    if len(order) < 2:
+        return None
+    ranks = {row: rank for row, message in enumerate(below) if (rank := _rank(message, order)) is not None}
+    rows = sorted(ranks, key=ranks.__getitem__)
+    if rows == list(ranks):
+        return None
+    found = list(below)
+    for row, moved in zip(ranks, rows, strict=True):
+        found[row] = below[moved]
+    return found
+
+
+def _rank(message: Message, order: Mapping[str, int]) -> int | None:
+    """Return the place of the first call that a message answers, if it holds results of these calls and no more."""
+    ranks: list[int] = []
+    for part in parts_of(body_to_read(message)):
+        rank = order.get(answered_id(part) or "") if part["type"] == "tool_result" else None
+        if rank is None:
+            return None
+        ranks.append(rank)
+    return min(ranks, default=None)
 
 
 def holds_only_results(message: Message) -> bool:

@@ -15,8 +15,10 @@ LeafwardError
 ├── ConfigurationError (ValueError)   a store, URL or handle is set up wrongly
 ├── ContextError (ValueError)         a context block cannot be read or written this way
 ├── MessageTooLarge (ValueError)
+├── ToolError                         a tool refuses a call; its text is for the model
 ├── CompactionFailed                  a history was not compacted, or not enough; the text says why
 ├── StateDecodeError                  a stored state does not have the expected form
+├── AgentShuttingDown                 an agent takes no calls any more; send the same input to another process
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
     ├── OutcomeUnknown                may or may not be written; repeat the call with the same ids
@@ -168,6 +170,10 @@ class MessageTooLarge(LeafwardError, ValueError):
         )
 
 
+class ToolError(LeafwardError):
+    """A tool refuses a call. Raise it in a tool: the model gets its text, which says what to do."""
+
+
 class CompactionFailed(LeafwardError):
     """A history was not compacted, or is still above its threshold; every message is stored unchanged.
 
@@ -186,6 +192,17 @@ class CompactionFailed(LeafwardError):
             super().__init__(f"{what} was not compacted: {reason}")
         else:
             super().__init__(f"{what} takes {tokens:,} tokens, its threshold is {threshold:,}: {reason}")
+
+
+class AgentShuttingDown(LeafwardError):
+    """The agent takes no calls any more, or has paused this one; any process that shares the store can go on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"the agent {name!r} is shutting down: send the same input again, to it or to any process that shares "
+            "its store"
+        )
 
 
 class StateDecodeError(LeafwardError):

@@ -13,7 +13,7 @@ from leafward.core.parts import Part, is_media
 
 def output_blocks(output: object) -> list[Part]:
     """Return a tool's output as blocks: a list of text and media blocks as it is, anything else as one text."""
-    if _are_blocks(output):
+    if are_blocks(output):
         return list(cast(list[Part], output))
     return [{"type": "text", "text": output_text(output)}]
 
@@ -30,11 +30,7 @@ def output_text(output: object) -> str:
         return output
     if isinstance(output, (bytes, bytearray, memoryview)):
         raise ValueError("a tool's output cannot be bytes: return text, or an image block with its data in base64")
-    try:
-        plain = msgspec.to_builtins(output, str_keys=True, enc_hook=_dumped)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"a tool's output cannot be written as JSON: {error}") from error
-    value = Plain("a tool's output", any_integers=True).copy(plain)
+    value = plain_output(output, any_integers=True)
     try:
         return encode_text(value)
     except OverflowError:
@@ -42,7 +38,21 @@ def output_text(output: object) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _are_blocks(output: object) -> bool:
+def plain_output(output: object, *, any_integers: bool = False) -> Any:
+    """Return a copy of a tool's output as dicts, lists, strings, numbers, booleans and `None`.
+
+    Raises:
+        ValueError: JSON cannot hold it, or, without `any_integers`, it has integers beyond 64 bits.
+    """
+    try:
+        plain = msgspec.to_builtins(output, str_keys=True, enc_hook=_dumped)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"a tool's output cannot be written as JSON: {error}") from error
+    return Plain("a tool's output", any_integers=any_integers).copy(plain)
+
+
+def are_blocks(output: object) -> bool:
+    """Tell a list of text and media blocks from a list of data."""
     blocks = cast(list[object], output) if isinstance(output, list) else []
     return bool(blocks) and all(map(_is_block, blocks))
 

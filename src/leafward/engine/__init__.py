@@ -1,4 +1,4 @@
-"""Components that save and restore themselves: memory, plans, tool groups, and classes of yours."""
+"""What an agent is made of: models and their streams, and components that save and restore themselves."""
 
 from __future__ import annotations
 
@@ -7,31 +7,76 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.engine.events import AgentEvent as AgentEvent
+    from leafward.engine.events import EventType as EventType
     from leafward.engine.memory import InMemoryMemory as InMemoryMemory
     from leafward.engine.memory import Memory as Memory
+    from leafward.engine.models.model import ChatModel as ChatModel
+    from leafward.engine.models.model import ModelRequest as ModelRequest
+    from leafward.engine.models.model_error import ModelError as ModelError
+    from leafward.engine.models.model_events import BlockEnd as BlockEnd
+    from leafward.engine.models.model_events import CallDelta as CallDelta
+    from leafward.engine.models.model_events import ModelEvent as ModelEvent
+    from leafward.engine.models.model_events import ModelUsage as ModelUsage
+    from leafward.engine.models.model_events import Stop as Stop
+    from leafward.engine.models.model_events import TextDelta as TextDelta
+    from leafward.engine.models.model_events import ThinkingDelta as ThinkingDelta
+    from leafward.engine.models.model_events import WholePart as WholePart
+    from leafward.engine.models.reply import Reply as Reply
     from leafward.engine.plan import Plan as Plan
     from leafward.engine.plan import PlanNotebook as PlanNotebook
     from leafward.engine.plan import SubTask as SubTask
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import ToolGroup as ToolGroup
     from leafward.engine.toolkit import Toolkit as Toolkit
+    from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
 
 _HOMES = {
+    "leafward.engine.events": ("AgentEvent", "EventType"),
     "leafward.engine.memory": ("InMemoryMemory", "Memory"),
+    "leafward.engine.models.model": ("ChatModel", "ModelRequest"),
+    "leafward.engine.models.model_error": ("ModelError",),
+    "leafward.engine.models.model_events": (
+        "BlockEnd",
+        "CallDelta",
+        "ModelEvent",
+        "ModelUsage",
+        "Stop",
+        "TextDelta",
+        "ThinkingDelta",
+        "WholePart",
+    ),
+    "leafward.engine.models.reply": ("Reply",),
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
     "leafward.engine.state_module": ("StateModule",),
     "leafward.engine.toolkit": ("ToolGroup", "Toolkit"),
+    "leafward.tools.runtime_context": ("RuntimeContext",),
 }
 
 __all__ = [
+    "AgentEvent",
+    "BlockEnd",
+    "CallDelta",
+    "ChatModel",
+    "EventType",
     "InMemoryMemory",
     "Memory",
+    "ModelError",
+    "ModelEvent",
+    "ModelRequest",
+    "ModelUsage",
     "Plan",
     "PlanNotebook",
+    "Reply",
+    "RuntimeContext",
     "StateModule",
+    "Stop",
     "SubTask",
+    "TextDelta",
+    "ThinkingDelta",
     "ToolGroup",
     "Toolkit",
+    "WholePart",
 ]
 
 __getattr__, __dir__ = lazily(globals(), _HOMES)

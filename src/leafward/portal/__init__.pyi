@@ -28,7 +28,6 @@ from leafward.sessions.message_writer import MessageLike
 from leafward.sessions.providers import PromptProviderLike, ProviderLike
 from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import ContextConfig, ErrorHandler
-from leafward.sessions.toolset import Tool
 from leafward.stores.contracts import (
     Appended,
     Changes,
@@ -50,6 +49,10 @@ from leafward.stores.lease import Lease
 from leafward.stores.leases import Holder
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.states.contracts import T, Versioned
+from leafward.tools.definition import Prepare, Probe, Tool
+from leafward.tools.runner import Outcome
+from leafward.tools.runtime_context import RuntimeContext
+from leafward.tools.tool_set import ToolLike
 
 __all__ = [
     "BlockingEntryIndex",
@@ -802,12 +805,16 @@ class BlockingSessionLease:
     def __exit__(self, *_: object) -> None: ...
 
 class BlockingToolSet(Mapping[str, BlockingTool]):
-    """Tools by name; two sets merge with `|`, the right one's tools winning."""
+    """Tools by name; two sets merge with `|`, the right one's tools winning. A function is made a tool.
+
+    Raises:
+        ConfigurationError: a function cannot be a tool.
+    """
 
     def __getitem__(self, name: str) -> BlockingTool: ...
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
-    def __or__(self, other: Mapping[str, BlockingTool | Tool] | Iterable[BlockingTool | Tool]) -> BlockingToolSet: ...
+    def __or__(self, other: Mapping[str, BlockingTool | Tool] | Iterable[ToolLike]) -> BlockingToolSet: ...
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None, *, raise_errors: bool = False) -> str:
         """Run a tool and return its answer; what is not text is returned as JSON text.
 
@@ -820,6 +827,15 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
                 not store the answer either.
         """
 
+    def run(
+        self, name: str, arguments: Mapping[str, Any] | str | None = None, ctx: RuntimeContext | None = None
+    ) -> Outcome:
+        """Run a tool and return the parts of its result with its state, which is `error` where `call` answers `Error:`.
+
+        Raises:
+            StoreError, LeaseLost: the store failed or the lease was lost.
+        """
+
     def to_openai(self) -> list[Any]:
         """Return the tools as OpenAI's chat API takes them: dicts, typed so that its SDK accepts them."""
 
@@ -830,7 +846,11 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
         """Return the tools as Anthropic's messages API takes them: dicts, typed so that its SDK accepts them."""
 
 class BlockingTool:
-    """Something a model can call: `await execute(arguments)` returns its answer, as text or as what JSON can hold."""
+    """Something a model can call: `await execute(arguments)` returns its answer, as text or as what JSON can hold.
+
+    Raises:
+        ConfigurationError: `timeout` is not a number of seconds above 0, or `probe` or `check` is not a function.
+    """
 
     @property
     def name(self) -> str: ...
@@ -842,6 +862,22 @@ class BlockingTool:
     def execute(self) -> Callable[[dict[str, Any]], Any]: ...
     @property
     def checks_arguments(self) -> bool: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def retry_safe(self) -> bool: ...
+    @property
+    def probe(self) -> Probe | None: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def group(self) -> str | None: ...
+    @property
+    def external(self) -> bool: ...
+    @property
+    def check(self) -> Callable[..., Any] | None: ...
+    @property
+    def prepare(self) -> Prepare | None: ...
 
 class BlockingMessageStore:
     """Keeps the tree of messages of every session, in order.

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from leafward.sessions.setup import ContextConfig as ContextConfig
     from leafward.sessions.skills import BucketSkillProvider as BucketSkillProvider
     from leafward.sessions.skills import DirectorySkillProvider as DirectorySkillProvider
-    from leafward.sessions.toolset import Tool as Tool
-    from leafward.sessions.toolset import ToolSet as ToolSet
     from leafward.stores.registry import ErasureReport as ErasureReport
     from leafward.stores.registry import Page as Page
+    from leafward.tools.definition import Tool as Tool
+    from leafward.tools.tool_set import ToolSet as ToolSet
 
 _HOMES = {
     "leafward.core.compaction": (
@@ -73,14 +73,12 @@ _HOMES = {
         "BucketSkillProvider",
         "DirectorySkillProvider",
     ),
-    "leafward.sessions.toolset": (
-        "Tool",
-        "ToolSet",
-    ),
     "leafward.stores.registry": (
         "ErasureReport",
         "Page",
     ),
+    "leafward.tools.definition": ("Tool",),
+    "leafward.tools.tool_set": ("ToolSet",),
 }
 __all__ = [
     "BucketSkillProvider",

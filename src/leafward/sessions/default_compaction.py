@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from leafward.core.callables import is_async
 from leafward.core.compaction import CompactionContext, CompactionResult
 from leafward.core.compaction_plan import Limits, Plan, make_plan
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Dumpable, Message, as_message
 from leafward.core.summary_prompt import SummaryPrompts
 from leafward.core.tokens import TokenCounter, count_tokens
-from leafward.sessions.user_functions import call, is_async
+from leafward.sessions.user_functions import call
 
 Summarizer = Callable[[str], str | Awaitable[str | None] | None]
 """Answers a prompt with a summary."""

@@ -23,10 +23,10 @@ from leafward.sessions.other_sessions import History, manager_tools
 from leafward.sessions.providers import PromptProviderLike, StoredContextProvider
 from leafward.sessions.session import Session, draft_of, session_with
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
-from leafward.sessions.toolset import ToolSet
 from leafward.sessions.user_functions import in_thread
 from leafward.stores.contracts import SearchFilter, Store, Usage
 from leafward.stores.registry import ErasureReport, Origin, Page
+from leafward.tools.tool_set import ToolSet
 
 CONTINUED = "[Context from previous session]"
 _HANDLES = 1024

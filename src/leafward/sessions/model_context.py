@@ -17,9 +17,9 @@ from leafward.sessions.providers import StoredContextProvider, StoredSearchProvi
 from leafward.sessions.recent import RecentHistory
 from leafward.sessions.setup import Block
 from leafward.sessions.shown import ANSWERED, MOST, PROMPTED, WROTE, Anchor, Shown, at_reply
-from leafward.sessions.toolset import ANSWER_CHARACTERS, count_fitting
 from leafward.sessions.waiting_reply import ALL, NEWEST, RECENT, find_results, find_waiting_reply
 from leafward.stores.entries import BLOCK
+from leafward.tools.answers import ANSWER_CHARACTERS, count_fitting
 
 T = TypeVar("T")
 

@@ -14,9 +14,11 @@ from leafward.core.times import to_micros, to_wire
 from leafward.core.transcript import Transcriber, shortened
 from leafward.sessions.recent import RecentHistory
 from leafward.sessions.session import Session
-from leafward.sessions.toolset import ANSWER_CHARACTERS, SEPARATOR, ToolSet, count_fitting, make_tool, object_schema
 from leafward.stores.contracts import SearchFilter, Store
 from leafward.stores.registry import Page
+from leafward.tools.answers import ANSWER_CHARACTERS, SEPARATOR, count_fitting, make_tool
+from leafward.tools.arguments import object_schema
+from leafward.tools.tool_set import ToolSet
 
 RESULTS = 10
 LISTED = 20

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from leafward.sessions.custom_storage import SessionProvider
     from leafward.sessions.providers import PromptProviderLike, ProviderLike
     from leafward.sessions.session_lease import SessionLease
-    from leafward.sessions.toolset import ToolSet
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
     from leafward.stores.lease import Lease
+    from leafward.tools.tool_set import ToolSet
 
 
 class Session(Conversation, Configurable):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from leafward.core.callables import is_async
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id
 from leafward.core.tokens import TokenCounter
-from leafward.sessions.user_functions import TIMEOUT_S, is_async
+from leafward.sessions.user_functions import TIMEOUT_S
 
 if TYPE_CHECKING:
     from leafward.core.compaction import CompactFunction

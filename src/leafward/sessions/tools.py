@@ -16,15 +16,10 @@ from leafward.core.transcript import Transcriber, shortened
 from leafward.sessions.context import DELETE, LIST, LOAD, NAME_CHARACTERS, SEARCH, WRITE
 from leafward.sessions.model_context import ModelContext, NotShown
 from leafward.sessions.setup import Block
-from leafward.sessions.toolset import (
-    ANSWER_CHARACTERS,
-    SEPARATOR,
-    Tool,
-    ToolSet,
-    count_fitting,
-    make_tool,
-    object_schema,
-)
+from leafward.tools.answers import ANSWER_CHARACTERS, SEPARATOR, count_fitting, make_tool
+from leafward.tools.arguments import object_schema
+from leafward.tools.definition import Tool
+from leafward.tools.tool_set import ToolSet
 
 PAGE_MESSAGES = 20
 """How many of the messages that a summary covers one call gives back, at most."""

@@ -11,17 +11,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from leafward.core.callables import ENDINGS, as_failure, cancelled_itself, is_async
+
 TIMEOUT_S = 30.0
 """How long a provider may take to answer, unless its block says otherwise."""
 _POLL_S = 0.002
-
-_ENDINGS = (StopIteration, StopAsyncIteration, SystemExit, GeneratorExit)
-"""What would end a coroutine or the whole event loop instead of being raised to the caller."""
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calling `function` gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 class Turns:
@@ -78,9 +72,7 @@ async def call(
         except asyncio.CancelledError as error:
             if task is not None and task.cancelling() > before:
                 raise
-            raise RuntimeError(
-                f"{_name(function)} raised CancelledError although its caller was not cancelled"
-            ) from error
+            raise cancelled_itself(function, error) from error
 
 
 async def _call(function: Callable[..., Any], arguments: Sequence[object], turns: Turns | None) -> Any:
@@ -105,16 +97,8 @@ def _end_turn(ended: asyncio.Future[Any], lock: asyncio.Lock) -> None:
 async def _awaited(function: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
     try:
         return await awaitable
-    except _ENDINGS as error:
-        raise _as_failure(function, error) from error
-
-
-def _as_failure(function: Callable[..., Any], error: BaseException) -> RuntimeError:
-    return RuntimeError(f"{_name(function)} raised {error!r}")
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
+    except ENDINGS as error:
+        raise as_failure(function, error) from error
 
 
 async def in_thread(function: Callable[..., Any], *arguments: object, ended: Callable[[], None] | None = None) -> Any:
@@ -135,9 +119,8 @@ async def in_thread(function: Callable[..., Any], *arguments: object, ended: Cal
         result, failed = None, None
         try:
             result = context.run(function, *arguments)
-        except (*_ENDINGS, KeyboardInterrupt) as error:
-            failed = _as_failure(function, error)
-            failed.__cause__ = error
+        except (*ENDINGS, KeyboardInterrupt) as error:
+            failed = as_failure(function, error)
         except BaseException as error:  # noqa: BLE001  (raised to the caller)
             failed = error
         finally:

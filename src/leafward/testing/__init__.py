@@ -1,6 +1,7 @@
-"""Contract classes: what every store promises, as tests that any backend inherits.
+"""For tests: contract classes, and a model that answers from a script.
 
-A backend's test file names the contracts and gives them a store:
+A contract class holds what every store promises, as tests that any backend inherits. A backend's test file names the
+contracts and gives them a store:
 
     class TestMine(MessageContract, TreeContract, SearchContract, ChangeContract, StoreContract, ...):
         @pytest.fixture
@@ -16,10 +17,33 @@ tests run under pytest-asyncio.
 
 from __future__ import annotations
 
-import pytest
+import sys
+from typing import TYPE_CHECKING
 
-# Contracts live in an installed package, where pytest would leave `assert` unexplained.
-pytest.register_assert_rewrite(
+from leafward.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from leafward.testing.attached_state import AttachedStateContract as AttachedStateContract
+    from leafward.testing.batches import BatchContract as BatchContract
+    from leafward.testing.changes import ChangeContract as ChangeContract
+    from leafward.testing.compaction import CompactionContract as CompactionContract
+    from leafward.testing.context import ContextContract as ContextContract
+    from leafward.testing.durable import DurableContract as DurableContract
+    from leafward.testing.durable_context import DurableContextContract as DurableContextContract
+    from leafward.testing.lease_messages import LeaseMessageContract as LeaseMessageContract
+    from leafward.testing.leases import LeaseContract as LeaseContract
+    from leafward.testing.messages import MessageContract as MessageContract
+    from leafward.testing.registry import RegistryContract as RegistryContract
+    from leafward.testing.scope import ScopeContract as ScopeContract
+    from leafward.testing.scripted_model import ScriptedModel as ScriptedModel
+    from leafward.testing.scripted_model import call as call
+    from leafward.testing.search import SearchContract as SearchContract
+    from leafward.testing.states import StateContract as StateContract
+    from leafward.testing.store import StoreContract as StoreContract
+    from leafward.testing.tree import TreeContract as TreeContract
+    from leafward.testing.versioned_states import VersionedStateContract as VersionedStateContract
+
+_CONTRACTS = (
     "leafward.testing.attached_copies",
     "leafward.testing.attached_deletion",
     "leafward.testing.attached_state",
@@ -61,23 +85,30 @@ pytest.register_assert_rewrite(
     "leafward.testing.versioned_states",
 )
 
-from leafward.testing.attached_state import AttachedStateContract  # noqa: E402
-from leafward.testing.batches import BatchContract  # noqa: E402
-from leafward.testing.changes import ChangeContract  # noqa: E402
-from leafward.testing.compaction import CompactionContract  # noqa: E402
-from leafward.testing.context import ContextContract  # noqa: E402
-from leafward.testing.durable import DurableContract  # noqa: E402
-from leafward.testing.durable_context import DurableContextContract  # noqa: E402
-from leafward.testing.lease_messages import LeaseMessageContract  # noqa: E402
-from leafward.testing.leases import LeaseContract  # noqa: E402
-from leafward.testing.messages import MessageContract  # noqa: E402
-from leafward.testing.registry import RegistryContract  # noqa: E402
-from leafward.testing.scope import ScopeContract  # noqa: E402
-from leafward.testing.search import SearchContract  # noqa: E402
-from leafward.testing.states import StateContract  # noqa: E402
-from leafward.testing.store import StoreContract  # noqa: E402
-from leafward.testing.tree import TreeContract  # noqa: E402
-from leafward.testing.versioned_states import VersionedStateContract  # noqa: E402
+if "pytest" in sys.modules:
+    # Contracts live in an installed package, where pytest would leave `assert` unexplained.
+    sys.modules["pytest"].register_assert_rewrite(*_CONTRACTS)
+
+_HOMES = {
+    "leafward.testing.attached_state": ("AttachedStateContract",),
+    "leafward.testing.batches": ("BatchContract",),
+    "leafward.testing.changes": ("ChangeContract",),
+    "leafward.testing.compaction": ("CompactionContract",),
+    "leafward.testing.context": ("ContextContract",),
+    "leafward.testing.durable": ("DurableContract",),
+    "leafward.testing.durable_context": ("DurableContextContract",),
+    "leafward.testing.lease_messages": ("LeaseMessageContract",),
+    "leafward.testing.leases": ("LeaseContract",),
+    "leafward.testing.messages": ("MessageContract",),
+    "leafward.testing.registry": ("RegistryContract",),
+    "leafward.testing.scope": ("ScopeContract",),
+    "leafward.testing.scripted_model": ("ScriptedModel", "call"),
+    "leafward.testing.search": ("SearchContract",),
+    "leafward.testing.states": ("StateContract",),
+    "leafward.testing.store": ("StoreContract",),
+    "leafward.testing.tree": ("TreeContract",),
+    "leafward.testing.versioned_states": ("VersionedStateContract",),
+}
 
 __all__ = [
     "AttachedStateContract",
@@ -92,9 +123,13 @@ __all__ = [
     "MessageContract",
     "RegistryContract",
     "ScopeContract",
+    "ScriptedModel",
     "SearchContract",
     "StateContract",
     "StoreContract",
     "TreeContract",
     "VersionedStateContract",
+    "call",
 ]
+
+__getattr__, __dir__ = lazily(globals(), _HOMES)

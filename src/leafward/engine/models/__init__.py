@@ -1,0 +1,1 @@
+"""Models: what the engine asks, and how their streams become replies."""
