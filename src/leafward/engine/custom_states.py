@@ -64,6 +64,8 @@ class CustomStates(AgentStateStore):
     """
 
     def __init__(self, store: object) -> None:
+        self.source = store
+        """The user's own store."""
         self._store: Any = store
         self._turns = _turns_of(store)
 

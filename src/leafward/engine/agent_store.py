@@ -1,0 +1,96 @@
+"""Where an agent keeps its conversations: a store that it opened itself, or one that it was given."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from leafward.core.errors import AgentShuttingDown
+from leafward.engine.custom_states import CustomStates, states_of
+from leafward.stores.contracts import Store
+from leafward.stores.states.contracts import AgentStateStore
+from leafward.stores.states.store import StateStore
+
+AgentStoreLike = str | Store | AgentStateStore | None
+"""A URL, an open store, a store of states, or nothing for JSON files in AgentScope's directory."""
+
+
+class Place(NamedTuple):
+    """Where one session's conversation is kept."""
+
+    states: StateStore | CustomStates
+    store: Store | None
+    """The store of the tree and the leases; `None` for a custom store of states."""
+
+    @property
+    def shared(self) -> object:
+        """What calls to one session have in common when they must run one after the other."""
+        return self.states.source if isinstance(self.states, CustomStates) else self.store
+
+
+async def place_of(states: StateStore | CustomStates) -> Place:
+    """Return the place that a store of states belongs to, opened if it was not."""
+    return Place(states, None) if isinstance(states, CustomStates) else Place(states, await states.open())
+
+
+class AgentStore:
+    """Opens an agent's store at its first call, and closes it if the agent opened it."""
+
+    def __init__(self, given: AgentStoreLike, agent_id: str) -> None:
+        self._given = given
+        self._agent_id = agent_id
+        self._lock = asyncio.Lock()
+        self.place: Place | None = None
+        """Where the agent keeps its conversations, once that is open."""
+        self._closed = False
+        if isinstance(given, Store):
+            self.place = Place(given.states, given)
+        elif given is not None and not isinstance(given, str):
+            # What cannot be a store is refused when the agent is made.
+            states_of(given)
+
+    async def open(self) -> Place:
+        """Return the agent's place.
+
+        Raises:
+            AgentShuttingDown: the agent was closed.
+        """
+        if self._closed:
+            raise AgentShuttingDown(self._agent_id)
+        if self.place is None:
+            async with self._lock:
+                if self.place is None:
+                    self.place = await self._opened()
+        return self.place
+
+    async def _opened(self) -> Place:
+        if isinstance(self._given, str):
+            from leafward.stores.opening import open_store
+
+            store = await open_store(self._given)
+            return Place(store.states, store)
+        if self._given is None:
+            return await place_of(_json_states(self._agent_id))
+        return await place_of(states_of(self._given))
+
+    async def close(self) -> None:
+        """Close the store if the agent opened it; a store that it was given stays open."""
+        self._closed = True
+        async with self._lock:
+            place, self.place = self.place, None
+            if place is None:
+                return
+            if isinstance(self._given, str) and place.store is not None:
+                await place.store.close()
+            elif self._given is None:
+                await place.states.close()
+
+
+def _json_states(agent_id: str) -> StateStore:
+    from leafward.stores.files.agent_context import agent_name
+    from leafward.stores.files.own_states import JsonFileAgentStateStore
+
+    home = os.environ.get("AGENTSCOPE_STATE_HOME") or "~/.agentscope/state"
+    return JsonFileAgentStateStore(Path(home).expanduser() / agent_name(agent_id))

@@ -1,0 +1,78 @@
+"""One question to the model: its stream as events, asked again after a temporary error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from leafward.engine.events import AgentEvent
+from leafward.engine.models.model import ChatModel, ModelRequest, open_stream
+from leafward.engine.models.model_error import ModelError
+from leafward.engine.models.reply import Reply
+from leafward.engine.turn_control import TurnControl, TurnStopped
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+
+
+class ModelCall:
+    """Asks a model once, and again after temporary errors; `reply` is what it answered, or has answered so far."""
+
+    def __init__(self, model: ChatModel, request: ModelRequest, control: TurnControl, *, retries: int) -> None:
+        self.reply = Reply()
+        self._model = model
+        self._request = request
+        self._control = control
+        self._retries = retries
+
+    async def events(self) -> AsyncGenerator[AgentEvent]:
+        """Yield what the model sends.
+
+        Raises:
+            TurnStopped: the turn was interrupted; `reply` holds what came before.
+            ModelError: the model failed, also when it was asked again.
+        """
+        for attempt in range(self._retries + 1):
+            self.reply = Reply()
+            yield self.reply.begin()
+            try:
+                async for event in self._stream():
+                    yield event
+            except ModelError as error:
+                for event in self.reply.end(discarded=True):
+                    yield event
+                if not error.temporary or attempt == self._retries:
+                    raise
+                await self._rest(error, attempt)
+            else:
+                for event in self.reply.end():
+                    yield event
+                return
+
+    async def _stream(self) -> AsyncGenerator[AgentEvent]:
+        control, add = self._control, self.reply.add
+        try:
+            control.begin_wait()
+            async with open_stream(self._model, self._request) as stream:
+                async for event in stream:
+                    control.end_wait()
+                    for shown in add(event):
+                        yield shown
+                    control.begin_wait()
+                control.end_wait()
+        except asyncio.CancelledError:
+            if control.was_ended():
+                raise TurnStopped from None
+            raise
+
+    async def _rest(self, error: ModelError, attempt: int) -> None:
+        """Wait before the model is asked again, as long as it wishes, or twice as long each time."""
+        pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S) if error.retry_after is None else error.retry_after
+        try:
+            self._control.begin_wait()
+            await asyncio.sleep(pause)
+            self._control.end_wait()
+        except asyncio.CancelledError:
+            if self._control.was_ended():
+                raise TurnStopped from None
+            raise
