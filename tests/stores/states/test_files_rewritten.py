@@ -254,9 +254,9 @@ class TestWhatWasLeft:
         async with JsonSession(tmp_path) as states:
             await states.save_list("s", "list", [{"n": 1}, {"n": 2}])
             (tmp_path / "s/list.jsonl").write_text(text)
+            found = [json.loads(line) for line in text.splitlines()]
             for _ in range(2):
-                found = await asyncio.wait_for(states.get_list("s", "list"), 5)
-                assert found == [json.loads(line) for line in text.splitlines()]
+                assert await asyncio.wait_for(states.get_list("s", "list"), 5) == found
         [warning] = caplog.records
         assert f"{tmp_path}/s/list.jsonl does not fit its .hash" in warning.getMessage()
         caplog.clear()

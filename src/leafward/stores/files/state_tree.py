@@ -137,8 +137,10 @@ class StateTree(Changes):
             number = self.folder.open(files.mark, make=True)
             assert number is not None
             try:
-                os.ftruncate(number, 0)
+                # Not emptied before: a system may flush a file that was, when it is closed.
                 write_all(number, mark.encode(), 0)
+                if len(before or b"") > len(mark):
+                    os.ftruncate(number, len(mark))
                 if durable:
                     self.folder.sync(number)
             finally:
