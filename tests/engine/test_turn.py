@@ -267,3 +267,60 @@ async def test_a_turn_that_lost_its_lease_starts_no_tool_and_stores_nothing(stor
 
     assert kitchen.cooked == []
     assert await texts(store) == ["user: Cook dinner"]
+
+
+async def test_an_interrupt_keeps_what_was_said_and_stores_its_message_last(store: Store) -> None:
+    begun = asyncio.Event()
+
+    async def think(request: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    thinking = agent(store, think)
+    task = asyncio.create_task(thinking.call("Cook dinner", ALICE))
+    await begun.wait()
+
+    assert await agent(store, []).interrupt("alice", "s1", "stop and sum up")
+
+    reply = await task
+    assert reply.metadata == {"agentscope_generate_reason": "INTERRUPTED"}
+    assert await texts(store) == ["user: Cook dinner", "user: stop and sum up"]
+    assert not await thinking.interrupt("alice", "s1")
+    assert (await agent(store, ["Nothing is cooked."]).call("And?", ALICE)).text == "Nothing is cooked."
+
+
+async def test_an_interrupt_lets_running_tools_finish(store: Store) -> None:
+    stopped = asyncio.Event()
+
+    @tool
+    async def stir(ctx: RuntimeContext) -> str:
+        """Stir until interrupted."""
+        assert await stirring.interrupt("alice", "s1")
+        stopped.set()
+        return f"stirred, interrupted: {ctx.agent_state.interrupt_control.is_interrupted}"
+
+    script = [[call("stir", {}, id="c1"), call("cook", {"dish": "soup"}, id="c2")], "never said"]
+    stirring = ReActAgent("cook", ScriptedModel(script), store=store, tools=[stir, *Kitchen().tools()])
+    reply = await stirring.call("Cook dinner", ALICE)
+
+    assert stopped.is_set()
+    assert (reply.metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
+    history = await stirring.session("alice", "s1").get_raw_history()
+    assert [message.role for message in history] == ["user", "assistant", "tool", "tool"]
+    assert "interrupted: True" in str([message.parts for message in history])
+    assert is_paired(history)
+
+
+async def test_a_message_that_steers_joins_after_the_round_of_tools_and_is_answered(store: Store) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        assert await steered.steer("alice", "s1", "with less salt")
+        return "stirred"
+
+    model = ScriptedModel([[call("stir", {}, id="c1")], "With less salt, then."])
+    steered = ReActAgent("cook", model, store=store, tools=[stir])
+
+    assert (await steered.call("Cook dinner", ALICE)).text == "With less salt, then."
+    assert model.requests[1].messages[-1].text == "with less salt"
+    assert len(await texts(store)) == 5

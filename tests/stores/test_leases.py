@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
@@ -42,7 +43,12 @@ class Table(DocumentLeases):
         return self._leases.setdefault(slot, {})
 
     async def change_lease(self, slot: Slot, change: Callable[[Document], T]) -> T:
-        return change(self._leases.setdefault(slot, {}))
+        lease = self._leases.setdefault(slot, {})
+        try:
+            return change(lease)
+        finally:
+            # A store of JSON need not keep the order of keys.
+            self._leases[slot] = json.loads(json.dumps(lease, sort_keys=True))
 
     async def take(self, slot: Slot, holder: str, ttl: float, label: str | None = None) -> int | None:
         if self.delays:
@@ -448,3 +454,33 @@ async def test_stores_of_two_event_loops_share_a_lease() -> None:
             await following
 
     assert order == ["holder", "follower"]
+
+
+async def test_a_waiter_does_not_pass_a_holder_whose_name_sorts_after_its_own() -> None:
+    table, slot = Table(), Slot(None, "s")
+    token = await table.take(slot, "z", 30)
+
+    assert token is not None
+    assert [await table.take(slot, "a", 30) for _ in range(3)] == [None, None, None]
+    assert (await table.renew(slot, "z", 30)).held
+
+
+async def test_a_lost_lease_is_reported_as_lost_also_while_another_error_is_handled() -> None:
+    table = Table()
+    leases = TableLeases(table)
+    lease = await leases.acquire("s")
+    await leases.send("s", None, "text")
+    held = await leases.holder("s")
+    assert held is not None
+
+    async def lose(slot: Slot, holder: str, number: int) -> None:
+        await leases.release("s", token=held.token)
+        raise LeaseLost("s")
+
+    table.received = lose
+    try:
+        raise OutcomeUnknown("another call", unanswered=True)
+    except OutcomeUnknown:
+        with pytest.raises(LeaseLost):
+            await lease.receive()
+    await lease.release()

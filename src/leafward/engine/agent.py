@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
 from leafward.core.agent_state import AgentState
-from leafward.core.errors import AgentShuttingDown, ConfigurationError
+from leafward.core.errors import AgentShuttingDown, ConfigurationError, LeaseLost
 from leafward.core.ids import check_id, new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey, key_of
@@ -21,8 +22,9 @@ from leafward.engine.recovery import interrupted_result, match_input, not_answer
 from leafward.engine.small_state import MARK
 from leafward.engine.tree_log import ConflictPolicy, LogOptions, TreeLog
 from leafward.engine.turn import REASON, Turn, TurnSetup
+from leafward.engine.turn_mail import TurnText
 from leafward.engine.turn_note import TurnNote
-from leafward.engine.turn_queue import Held, turn_of
+from leafward.engine.turn_queue import Held, queues_of, turn_of
 from leafward.sessions.session import Session
 from leafward.stores.leases import Slot
 from leafward.stores.states.store import StateStore
@@ -76,6 +78,7 @@ class ReActAgent:
         )
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
+        self._label = f"agent:{self.agent_id}"
         self._store = AgentStore(store, self.agent_id)
         self._closed = False
 
@@ -112,9 +115,7 @@ class ReActAgent:
         place, key = await self._place(ctx)
         slot = Slot(key.user_id, key.session_id)
         async with (
-            turn_of(
-                place, slot, label=f"agent:{self.agent_id}", ttl=self._lease_ttl, admitted=self._check_open
-            ) as held,
+            turn_of(place, slot, label=self._label, ttl=self._lease_ttl, admitted=self._check_open) as held,
             aclosing(self._turn(given, place, key, held, ctx)) as events,
         ):
             async for event in events:
@@ -124,7 +125,10 @@ class ReActAgent:
         self, given: Given, place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
     ) -> AsyncGenerator[AgentEvent]:
         log = self._log(place, key, held)
-        await log.load(self._fresh(key), [message.id for message in given.messages])
+        loading = log.load(self._fresh(key), [message.id for message in given.messages])
+        # What an earlier turn did not receive is asked for beside it.
+        await (loading if held.mail is None else asyncio.gather(loading, held.mail.read()))
+        log.state.context.extend(held.control.earlier)
         yield AgentEvent("AGENT_START", name=self.name)
         begun = await self._begin(log, given)
         if isinstance(begun, Message):
@@ -164,6 +168,57 @@ class ReActAgent:
         started = TurnNote(new_id(), "running", tuple(message.id for message in found.input), log.slot_version)
         await log.commit(started)
         return started
+
+    # Reaching a turn.
+
+    async def interrupt(
+        self, user_id: str | None = None, session_id: str | None = None, message: str | Message | None = None
+    ) -> bool:
+        """Stop the running turn of a session at its next safe point, in whatever process; False when none runs.
+
+        What was said so far is kept, every call gets a result, and the message is stored last, unanswered. Without
+        arguments it stops the one session that this agent is running in this process.
+
+        Raises:
+            ConfigurationError: no session is named, and this agent is running several, which the text lists.
+        """
+        if user_id is None and session_id is None:
+            running = self._running()
+            if len(running) > 1:
+                listed = ", ".join(repr(slot.session_id) for slot in running)
+                raise ConfigurationError(f"several sessions are running, {listed}: name the one to interrupt")
+            if not running:
+                return False
+            user_id, session_id = running[0]
+        return await self._send("interrupt", user_id, session_id, message)
+
+    async def steer(self, user_id: str | None, session_id: str | None, message: str | Message) -> bool:
+        """Have a message join the running turn of a session after its current round of tools; False when none runs."""
+        return await self._send("steer", user_id, session_id, message)
+
+    def _running(self) -> list[Slot]:
+        place = self._store.place
+        held = {} if place is None else queues_of(place).held
+        return [slot for slot, one in held.items() if one.lease is not None and one.lease.label == self._label]
+
+    async def _send(
+        self, kind: Literal["interrupt", "steer"], user_id: str | None, session_id: str | None, message: Any
+    ) -> bool:
+        place, key = await self._place(RuntimeContext(user_id, session_id))
+        sent = None if message is None else read_input(message).messages[0]
+        if place.store is None:
+            raise ConfigurationError("a custom store of states has no leases: give the agent a store of leafward's")
+        holder = await place.store.leases.holder(key.session_id, key.user_id)
+        if holder is None or holder.label != self._label:
+            return False
+        text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
+        reached = await place.store.leases.send(key.session_id, key.user_id, text, label=self._label)
+        held = queues_of(place).held.get(Slot(key.user_id, key.session_id))
+        if reached and held is not None and held.mail is not None:
+            # In this process there is no need to wait for the next look.
+            with suppress(LeaseLost):
+                await held.mail.read()
+        return reached
 
     # States.
 

@@ -225,9 +225,13 @@ class Turn:
 
     async def _steer(self, reply: Reply | None) -> None:
         """Store the messages that joined, below what came before."""
-        self._log.state.context.extend(self._control.steering)
-        self._control.steering.clear()
-        await self._log.commit(self._note(open="running"), usage=None if reply is None else _usage(reply))
+        steering = self._control.steering
+        self._log.state.context.extend(steering)
+        joined = (*self._present.joined, *(message.id for message in steering))
+        self._control.steering = []
+        await self._log.commit(
+            self._note(open="running", joined=joined), usage=None if reply is None else _usage(reply)
+        )
         self._reply = None
 
     async def _stop(self) -> None:
@@ -239,7 +243,8 @@ class Turn:
             raise AgentShuttingDown(self._setup.name)
         await self._settle(await self._acting.finish(), partial=True)
         self._log.state.context.extend(self._control.messages)
-        await self._log.commit(self._closed(failed="interrupted"), at_boundary=True)
+        joined = (*self._present.joined, *(message.id for message in self._control.messages))
+        await self._log.commit(replace(self._closed(), joined=joined), at_boundary=True)
         await self._log.project()
         self.result = _with_reason(self._last_reply(), "INTERRUPTED")
 

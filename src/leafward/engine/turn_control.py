@@ -25,13 +25,12 @@ class TurnControl:
     """Messages that came with an interrupt, stored after everything else."""
     steering: list[Message] = field(default_factory=list[Message])
     """Messages that join after the current round of tools."""
-    has_mail: bool = False
-    """Whether texts wait at the session's lease."""
+    earlier: list[Message] = field(default_factory=list[Message])
+    """Messages that were sent to an earlier turn, which did not receive them; stored before this turn's input."""
     interrupt_control: InterruptControl | None = None
     """What tools look at."""
     _waiting: asyncio.Task[object] | None = None
     """The task that waits for the model right now."""
-    _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _cancelled: bool = False
     """Whether the wait was cancelled from here."""
 
@@ -41,25 +40,14 @@ class TurnControl:
             self.stop = "interrupt"
         if self.interrupt_control is not None:
             self.interrupt_control.interrupt()
-        self.wake(stop=True)
+        if self._waiting is not None and not self._cancelled:
+            self._cancelled = True
+            self._waiting.cancel()
 
     def pause(self) -> None:
         """Pause the turn at its next safe point, for another process to go on with."""
         if self.stop is None:
             self.stop = "shutdown"
-        self.wake(stop=False)
-
-    def wake(self, *, stop: bool = False) -> None:
-        """Have the turn look now where it waits; with `stop`, end a wait for the model."""
-        self._woken.set()
-        if stop and self._waiting is not None and not self._cancelled:
-            self._cancelled = True
-            self._waiting.cancel()
-
-    async def woken(self) -> None:
-        """Return when there is something to look at."""
-        await self._woken.wait()
-        self._woken.clear()
 
     # Around each piece of a stream, so kept to what is needed.
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from leafward.core.errors import ConfigurationError
 from leafward.engine.agent_store import Place
 from leafward.engine.turn_control import TurnControl
+from leafward.engine.turn_mail import MailBox, MailWatch
 from leafward.stores.gate import Gate
 from leafward.stores.lease import Lease
 from leafward.stores.leases import Slot
@@ -26,6 +27,7 @@ class Held:
     """`None` on a custom store of states, which has no leases."""
     task: asyncio.Task[object] | None
     control: TurnControl = field(default_factory=TurnControl)
+    mail: MailBox | None = None
     ended: bool = False
 
 
@@ -35,6 +37,8 @@ class _Queues:
 
     gate: Gate = field(default_factory=Gate)
     held: dict[Slot, Held] = field(default_factory=dict[Slot, Held])
+    watch: MailWatch | None = None
+    """`None` on a custom store of states."""
 
 
 _queues: WeakKeyDictionary[object, _Queues] = WeakKeyDictionary()
@@ -44,7 +48,10 @@ _inside: ContextVar[tuple[tuple[object, Held], ...]] = ContextVar("leafward turn
 
 def queues_of(place: Place) -> _Queues:
     """Return the queues that all agents on one open store share."""
-    return _queues.setdefault(place.shared, _Queues())
+    found = _queues.get(place.shared)
+    if found is None:
+        found = _queues[place.shared] = _Queues(watch=None if place.store is None else MailWatch(place.store.leases))
+    return found
 
 
 def enter_tool(place: Place, held: Held) -> None:
@@ -76,6 +83,7 @@ async def turn_of(
         lease = await place.store.leases.acquire(slot.session_id, slot.user_id, ttl, label=label)
         try:
             held = Held(slot, lease, task)
+            held.mail = MailBox(lease, held.control)
             async with _holding(queues, held):
                 yield held
         finally:
@@ -85,11 +93,15 @@ async def turn_of(
 @asynccontextmanager
 async def _holding(queues: _Queues, held: Held) -> AsyncGenerator[None]:
     queues.held[held.slot] = held
+    if queues.watch is not None and held.mail is not None:
+        queues.watch.add(held.mail)
     try:
         yield
     finally:
         held.ended = True
         del queues.held[held.slot]
+        if queues.watch is not None and held.mail is not None:
+            queues.watch.remove(held.mail)
 
 
 def _refuse_inside(place: Place, slot: Slot, present: Held | None) -> None:

@@ -46,7 +46,7 @@ from leafward.stores.contracts import (
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.lease import Lease
-from leafward.stores.leases import Holder
+from leafward.stores.leases import Holder, Slot
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.states.contracts import T, Versioned
 from leafward.tools.definition import Prepare, Probe, Tool
@@ -191,12 +191,12 @@ class BlockingSession:
         """Wait for the session's lease and write behind it: `async with session.lease(wait=5) as leased`.
 
         `leased` is another handle on this session, as `with_lease` makes it; at the end the lease is released. `ttl`
-        and `wait` are those of `store.leases.acquire`. A task that enters it again while it holds the lease waits for
-        itself.
+        and `wait` are those of `store.leases.acquire`.
 
         Raises:
             LeaseBusy: when entered, it was not free within `wait` seconds.
-            ConfigurationError: the storage is a custom one, or `ttl` or `wait` is not a length of time.
+            ConfigurationError: the storage is a custom one, `ttl` or `wait` is not a length of time, or, when entered,
+                this task holds the lease already.
         """
 
     @property
@@ -1208,6 +1208,9 @@ class BlockingLeases:
             LeaseBusy: 1,000 texts wait already.
             OutcomeUnknown: it may have been sent.
         """
+
+    def waiting(self, slots: Sequence[Slot]) -> set[Slot]:
+        """Return those slots in which a text waits for the present holder; one question for all of them."""
 
     def release(self, session_id: str, user_id: str | None = None, *, token: int) -> bool:
         """End a lease whose holder is known to be gone, by the token of `holder()`; return whether it was held.

@@ -105,12 +105,12 @@ class Session(Conversation, Configurable):
         """Wait for the session's lease and write behind it: `async with session.lease(wait=5) as leased`.
 
         `leased` is another handle on this session, as `with_lease` makes it; at the end the lease is released. `ttl`
-        and `wait` are those of `store.leases.acquire`. A task that enters it again while it holds the lease waits for
-        itself.
+        and `wait` are those of `store.leases.acquire`.
 
         Raises:
             LeaseBusy: when entered, it was not free within `wait` seconds.
-            ConfigurationError: the storage is a custom one, or `ttl` or `wait` is not a length of time.
+            ConfigurationError: the storage is a custom one, `ttl` or `wait` is not a length of time, or, when entered,
+                this task holds the lease already.
         """
         from leafward.sessions.session_lease import SessionLease
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from leafward.core.errors import LeafwardError, LeaseBusy, StoreError
 from leafward.core.ids import new_id
-from leafward.stores.finishing import settled, to_the_end
+from leafward.stores.finishing import settled, to_its_end
 from leafward.stores.held_leases import HeldLeases
 from leafward.stores.lease import Lease
 from leafward.stores.leases import Fence, LeaseTable, Slot, ticket_ttl
@@ -65,7 +65,7 @@ class Acquiring:
         except (Exception, asyncio.CancelledError):
             # Nobody is to wait for one that has gone. If the store cannot be told, ticket and lease run out.
             with suppress(LeafwardError):
-                await to_the_end(settled(lambda: self._table.leave(self._slot, holder)))
+                await to_its_end(settled(lambda: self._table.leave(self._slot, holder)))
             self._line.wake()
             raise
 
@@ -114,7 +114,7 @@ class Acquiring:
             raise LeaseBusy(self._slot.session_id)
         except asyncio.CancelledError:
             if task.done() and not task.cancelled() and task.exception() is None:
-                await to_the_end(task.result().release())
+                await to_its_end(task.result().release())
             raise
         finally:
             if not task.done():

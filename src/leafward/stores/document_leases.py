@@ -18,8 +18,9 @@ Document = dict[str, Any]
 class DocumentLeases(LeaseTable):
     """Leases by the clocks of those who ask: one that is wrong may take a lease early, and tokens keep writers apart.
 
-    A lease is an object with `token`, `holder` and `queue`, which maps those who wait, and first the holder, to when
-    their time is up. `sent` are texts with their numbers and labels, `last` is the last number.
+    A lease is an object with `token`, `holder` and `queue`, a list of those who wait, and first the holder, each with
+    when its time is up. The order of the object's keys means nothing. `sent` are texts with their numbers and labels,
+    `last` is the last number.
     """
 
     @abstractmethod
@@ -40,13 +41,14 @@ class DocumentLeases(LeaseTable):
     async def take(self, slot: Slot, holder: str, ttl: float, label: str | None = None) -> int | None:
         def change(lease: Document) -> int | None:
             now = time.time()
-            queue = lease["queue"] = {name: until for name, until in lease.get("queue", {}).items() if until > now}
+            queue = {name: until for name, until in _queue(lease).items() if until > now}
             if queue.get(holder, 0) < now + ticket_ttl(ttl) / 2:
                 queue[holder] = now + ticket_ttl(ttl)
             if next(iter(queue)) == holder and lease.get("holder") != holder:
                 queue[holder] = now + ttl
                 token = max(lease.get("token", 0) + 1, int(now * 1e6))
                 lease |= {"holder": holder, "token": token, "since": now, "label": label}
+            _set_queue(lease, queue)
             return lease["token"] if lease.get("holder") == holder else None
 
         return await self.change_lease(slot, change)
@@ -55,14 +57,14 @@ class DocumentLeases(LeaseTable):
         def change(lease: Document) -> Renewed:
             if lease.get("holder") != holder:
                 return LOST
-            lease["queue"] = {holder: 0} | lease["queue"] | {holder: time.time() + ttl}
+            _set_queue(lease, {holder: 0} | _queue(lease) | {holder: time.time() + ttl})
             return Renewed(held=True, waiting=bool(_waiting(lease)))
 
         return await self.change_lease(slot, change)
 
     async def leave(self, slot: Slot, holder: str) -> None:
         def change(lease: Document) -> None:
-            lease.get("queue", {}).pop(holder, None)
+            _leave(lease, holder)
             if lease.get("holder") == holder:
                 _end(lease)
 
@@ -73,7 +75,7 @@ class DocumentLeases(LeaseTable):
             holder = lease.get("holder")
             if holder is None or lease["token"] != token:
                 return False
-            lease["queue"].pop(holder, None)
+            _leave(lease, holder)
             _end(lease)
             return True
 
@@ -83,7 +85,7 @@ class DocumentLeases(LeaseTable):
         lease = await self.read_lease(slot)
         if not _is_held(lease):
             return None
-        since, expires = lease.get("since", lease["token"] / 1e6), lease["queue"][lease["holder"]]
+        since, expires = lease.get("since", lease["token"] / 1e6), _queue(lease)[lease["holder"]]
         return Holder.of(lease["token"], int(since * 1e6), int(expires * 1e6), lease.get("label"))
 
     async def send(self, slot: Slot, text: str, label: str | None = None) -> bool:
@@ -91,7 +93,7 @@ class DocumentLeases(LeaseTable):
             if not _is_held(lease) or label not in (None, lease.get("label")):
                 return False
             sent = lease.setdefault("sent", [])
-            if len(sent) >= MOST_WAITING:
+            if sum(wanted in (None, label) for _, wanted, _ in sent) >= MOST_WAITING:
                 raise LeaseBusy(slot.session_id, texts=MOST_WAITING)
             lease["last"] = lease.get("last", 0) + 1
             sent.append([lease["last"], label, text])
@@ -124,13 +126,27 @@ class DocumentLeases(LeaseTable):
         return bool(await self.read_lease(slot)) and await self.change_lease(slot, change)
 
 
+def _queue(lease: Document) -> dict[str, float]:
+    queue = lease.get("queue", [])
+    # An object in leases of the version before.
+    return dict(queue)
+
+
+def _set_queue(lease: Document, queue: dict[str, float]) -> None:
+    lease["queue"] = [[name, until] for name, until in queue.items()]
+
+
+def _leave(lease: Document, holder: str) -> None:
+    _set_queue(lease, {name: until for name, until in _queue(lease).items() if name != holder})
+
+
 def _end(lease: Document) -> None:
     # A larger token: writes behind the lease that ended are refused by it alone.
     lease |= {"holder": None, "token": lease["token"] + 1, "label": None}
 
 
 def _is_held(lease: Document) -> bool:
-    return lease.get("holder") is not None and lease["queue"].get(lease["holder"], 0) > time.time()
+    return lease.get("holder") is not None and _queue(lease).get(lease["holder"], 0) > time.time()
 
 
 def _waiting(lease: Document) -> list[SentText]:

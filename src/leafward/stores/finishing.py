@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from leafward.core.errors import OutcomeUnknown
 
@@ -12,20 +12,20 @@ T = TypeVar("T")
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Do some work to its end, also for one who is cancelled meanwhile; that is raised afterwards."""
+    """Do some work to its end, also for a caller that is cancelled meanwhile, once or more often.
+
+    The cancellation is raised afterwards, with an error of the work as its cause.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         while not task.done():
             try:
                 await asyncio.wait((task,))
             except asyncio.CancelledError:
                 continue
-        if not task.cancelled():
-            # An error is taken note of: nobody waits for it any more.
-            task.exception()
-        raise
+        raise cancelled from None if task.cancelled() else task.exception()
 
 
 async def in_a_thread(work: Callable[[], T]) -> T:
@@ -40,13 +40,3 @@ async def settled(step: Callable[[], Awaitable[T]]) -> T:
         return await step()
     except OutcomeUnknown:
         return await step()
-
-
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do some work to its end, also for a caller who is cancelled, who then gets its error as the cause."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError as cancelled:
-        await asyncio.wait((task,))
-        raise cancelled from None if task.cancelled() else task.exception()

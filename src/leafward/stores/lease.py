@@ -8,7 +8,7 @@ import weakref
 from typing import Self
 
 from leafward.core.errors import LeafwardError, LeaseLost, OutcomeUnknown
-from leafward.stores.finishing import settled, to_the_end
+from leafward.stores.finishing import settled, to_its_end
 from leafward.stores.leases import Fence, LeaseTable, SentText
 from leafward.stores.line import Line
 
@@ -91,12 +91,13 @@ class Lease:
             try:
                 # What was read before is deleted before more is read: it may be deleted already.
                 await self._have_received()
+                # Before they are read: what a renewal finds meanwhile was sent later.
+                self._waiting = False
                 self._texts = await self._table.texts(self.fence.slot, self._holder)
                 await self._have_received()
             except LeaseLost:
                 if not self._ready:
                     raise
-            self._waiting = False
             ready, self._ready = self._ready, []
         return ready
 
@@ -107,10 +108,14 @@ class Lease:
         number, in_doubt = self._texts[-1].number, self._in_doubt
         self._in_doubt = True
         try:
-            await settled(lambda: self._table.received(self.fence.slot, self._holder, number))
+            try:
+                await self._table.received(self.fence.slot, self._holder, number)
+            except OutcomeUnknown:
+                in_doubt = True
+                await self._table.received(self.fence.slot, self._holder, number)
         except LeaseLost as error:
             self._texts, self._in_doubt = [], False
-            if in_doubt or isinstance(error.__context__, OutcomeUnknown):
+            if in_doubt:
                 # An earlier try may have deleted them, when the lease was held.
                 raise OutcomeUnknown(f"the lease of session {self.session_id!r}", unanswered=True) from error
             raise
@@ -127,7 +132,7 @@ class Lease:
         self._renewing.cancel()
         self._hold(0.0)
         if not self._left:
-            await to_the_end(settled(lambda: self._table.leave(self.fence.slot, self._holder)))
+            await to_its_end(settled(lambda: self._table.leave(self.fence.slot, self._holder)))
             self._left = True
             self._line.wake()
 

@@ -195,6 +195,10 @@ class Leases(Protocol):
         """
         ...
 
+    async def waiting(self, slots: Sequence[Slot]) -> set[Slot]:
+        """Return those slots in which a text waits for the present holder; one question for all of them."""
+        ...
+
     async def release(self, session_id: str, user_id: str | None = None, *, token: int) -> bool:
         """End a lease whose holder is known to be gone, by the token of `holder()`; return whether it was held.
 

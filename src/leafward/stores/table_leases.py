@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Sequence
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id, check_label
@@ -57,6 +58,9 @@ class TableLeases(Leases):
             check_label(label)
         _check_text(text)
         return await self._table.send(slot, text, label)
+
+    async def waiting(self, slots: Sequence[Slot]) -> set[Slot]:
+        return await self._table.waiting(slots) if slots else set()
 
     async def release(self, session_id: str, user_id: str | None = None, *, token: int) -> bool:
         slot = _slot(session_id, user_id)

@@ -245,15 +245,19 @@ class _Sending:
                 await store.leases.send("s", None, b"bytes")  # pyright: ignore[reportArgumentType]
             assert await lease.receive() == []
 
-    async def test_a_thousand_may_wait(self, store: Store) -> None:
-        async with store.leases.acquire("s") as lease:
+    async def test_a_thousand_may_wait_for_each_label(self, store: Store) -> None:
+        async with store.leases.acquire("s", label="a"):
             for number in range(MOST):
-                assert await store.leases.send("s", None, f"{number}")
+                assert await store.leases.send("s", None, f"{number}", label="a")
             for _ in range(2):
                 with pytest.raises(LeaseBusy, match="1,000"):
-                    await store.leases.send("s", None, "one too many")
+                    await store.leases.send("s", None, "one too many", label="a")
+        async with store.leases.acquire("s", label="b") as lease:
+            assert await store.leases.send("s", None, "for b", label="b")
+            assert await lease.receive() == ["for b"]
+        async with store.leases.acquire("s", label="a") as lease:
             assert await lease.receive() == [f"{number}" for number in range(MOST)]
-            assert await store.leases.send("s", None, "room again")
+            assert await store.leases.send("s", None, "room again", label="a")
             assert await lease.receive() == ["room again"]
 
     async def test_of_many_senders_each_is_heard_once_and_in_its_order(self, store: Store, reopen: Reopen) -> None:

@@ -276,6 +276,8 @@ class _Queueing:
             for _ in range(steps):
                 await asyncio.sleep(0)
             releasing.cancel()
+            await asyncio.sleep(0)
+            releasing.cancel()
             with suppress(asyncio.CancelledError):
                 await releasing
 

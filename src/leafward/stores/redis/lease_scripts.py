@@ -117,7 +117,14 @@ if redis.call('GET', KEYS[4]) then return 1 end
 local facts = redis.call('HMGET', KEYS[1], 'holder', 'expires', 'label', 'sent')
 if not facts[1] or tonumber(facts[2] or '0') <= now then return 0 end
 if ARGV[2] ~= '' and facts[3] ~= ARGV[2] then return 0 end
-if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[4]) then return -1 end
+if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[4]) then
+    local wait = 0
+    for _, one in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+        local wanted = string.match(one, '^%d+:(.*)$')
+        if wanted == '' or wanted == ARGV[2] then wait = wait + 1 end
+    end
+    if wait >= tonumber(ARGV[4]) then return -1 end
+end
 -- By the clock as well, so that numbers grow even where the lease was lost.
 local number = exactly(math.max(tonumber(facts[4] or '0') + 1, now))
 redis.call('HSET', KEYS[3], number, ARGV[3])

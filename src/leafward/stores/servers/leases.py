@@ -67,6 +67,9 @@ class ServerLeases(SqlLeases):
     async def received(self, slot: Slot, holder: str, number: int) -> None:
         await self.change(lambda _: lease_texts.received(slot, holder, number), None)
 
+    async def end(self, slot: Slot, token: int) -> bool:
+        return await self.transact(lambda: leases.end(slot, token), new_id())
+
     async def send(self, slot: Slot, text: str, label: str | None = None) -> bool:
         return await self.transact(lambda: lease_texts.send(slot, text, label), new_id())
 

@@ -40,7 +40,8 @@ DROP_DEAD_TICKETS = f"DELETE FROM {{p}}ticket WHERE {SLOT} AND expires_at <= ?"
 
 ADD_TEXT = "INSERT INTO {p}sent (user_id, session_id, label, text) VALUES (?, ?, ?, ?)"
 
-IS_FULL = f"SELECT 1 FROM {{p}}sent WHERE {SLOT} LIMIT 1 OFFSET {MOST_WAITING - 1}"
+IS_FULL = f"""
+    SELECT 1 FROM {{p}}sent WHERE {SLOT} AND (label IS NULL OR label = ?) LIMIT 1 OFFSET {MOST_WAITING - 1}"""
 
 HAS_WAITING = f"SELECT 1 FROM {{p}}sent WHERE {SLOT} AND (label IS NULL OR label = ?) LIMIT 1"
 

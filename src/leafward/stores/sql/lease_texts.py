@@ -17,7 +17,7 @@ def send(slot: Slot, text: str, label: str | None) -> Operation[bool]:
         return False
     if label is not None and label != lease.label:
         return False
-    if (yield sql.IS_FULL, slot_ids(slot)):
+    if (yield sql.IS_FULL, (*slot_ids(slot), label)):
         raise LeaseBusy(slot.session_id, texts=MOST_WAITING)
     yield sql.ADD_TEXT, (*slot_ids(slot), label, text)
     return True
