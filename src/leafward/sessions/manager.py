@@ -24,7 +24,7 @@ from leafward.sessions.providers import PromptProviderLike, StoredContextProvide
 from leafward.sessions.session import Session, draft_of, session_with
 from leafward.sessions.setup import Configurable, ContextConfig, ErrorHandler, Setup
 from leafward.sessions.user_functions import in_thread
-from leafward.stores.contracts import SearchFilter, Store, Usage
+from leafward.stores.contracts import SearchFilter, Store, Usage, check_usage
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.tools.tool_set import ToolSet
 
@@ -158,17 +158,10 @@ class SessionManager(Configurable):
             SessionNotFound: there is no such session.
             ValueError: a number is negative, or none.
         """
-        for number in (input_tokens, output_tokens):
-            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**53:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"tokens are a whole number of at least 0, not {number!r}")
-        if not isinstance(cost, (int, float)) or isinstance(cost, bool) or not 0 <= cost < 2**53:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"a cost is a number of at least 0, not {cost!r}")
-        if usage_id is not None:
-            check_id("usage id", usage_id)
-        elif model is not None:
+        if usage_id is None and model is not None:
             # Only usage with a name is kept by itself, with its model.
             usage_id = new_id()
-        usage = Usage(input_tokens, output_tokens, float(cost), _note("model", model), usage_id)
+        usage = check_usage(Usage(input_tokens, output_tokens, cost, _note("model", model), usage_id))
         await self._registry.add_usage(self._known(session_id), usage)
 
     async def delete(self, session_id: str) -> bool:
@@ -238,7 +231,7 @@ class SessionManager(Configurable):
         """Copy a session up to a message into a new one, in one step and without asking the model.
 
         The copy has the path to that message, its labels, the summaries inside it, the session's own blocks and its
-        loaded skills, all under the same ids; not its usage, prompt or state.
+        loaded skills, all under the same ids, and the attached states; not its usage, prompt or state slot.
 
         Raises:
             SessionNotFound, MessageNotFound: there is nothing to copy.

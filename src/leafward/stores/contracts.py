@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runt
 
 from leafward.core.attached_state import AttachedState
 from leafward.core.errors import ConfigurationError
-from leafward.core.ids import Owner, Scope
+from leafward.core.ids import Owner, Scope, check_id
 from leafward.core.message import Message
 from leafward.core.parent import ParentId
 
@@ -83,6 +83,24 @@ class Usage(NamedTuple):
     model: str | None = None
     usage_id: str | None = None
     """A name by which it is counted once, however often it is sent."""
+
+
+def check_usage(usage: Usage) -> Usage:
+    """Return usage that every store can add up.
+
+    Raises:
+        InvalidId: `usage_id` is refused.
+        ValueError: tokens are not a whole number, or a number is negative or too large; NaN is not a number.
+    """
+    for tokens in usage[:2]:
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens < 2**53:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"tokens are a whole number of at least 0, not {tokens!r}")
+    cost = usage.cost
+    if not isinstance(cost, (int, float)) or isinstance(cost, bool) or not 0 <= cost < 2**53:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"a cost is a number of at least 0, not {cost!r}")
+    if usage.usage_id is not None:
+        check_id("usage id", usage.usage_id)
+    return usage._replace(cost=float(cost))
 
 
 class Head(NamedTuple):
@@ -425,7 +443,10 @@ class Store(Protocol):
     def leases(self) -> Leases: ...
 
     def fenced(self, lease: Lease) -> Store:
-        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
+        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost.
+
+        That holds for messages, context and states. The registry is not fenced: a session is deleted whoever has it.
+        """
         ...
 
     @property

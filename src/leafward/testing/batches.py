@@ -200,6 +200,17 @@ class _Usage:
             assert await used(store) == (10 * n, 20 * n, 0.5 * n)
         assert len((await SessionManager(store).export_session("s"))["usages"]) == 3
 
+    async def test_usage_that_cannot_be_added_up_is_refused(self, store: Store) -> None:
+        await store.messages.append(S, drafts("m1"), LATEST_LEAF)
+        costs = [Usage(1, 1, cost) for cost in (float("nan"), float("inf"), 1e308, -1)]
+        tokens: list[Any] = [Usage(-1, 1), Usage(1, True), Usage(1.5, 1), Usage(2**53, 1)]  # pyright: ignore[reportArgumentType]
+        for wrong in (*costs, *tokens):
+            with pytest.raises(ValueError, match="at least 0"):
+                await store.messages.append(S, drafts("m2"), LATEST_LEAF, usage=wrong)
+            with pytest.raises(ValueError, match="at least 0"):
+                await store.registry.add_usage(S, wrong)
+        assert [message.id for message in await Session(store, "s").get_history()] == ["m1"]
+
     async def test_usage_with_an_id_counts_once(self, store: Store) -> None:
         manager = SessionManager(store)
         once = ONE._replace(usage_id="call 1", model="a-model")

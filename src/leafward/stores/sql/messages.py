@@ -27,6 +27,7 @@ from leafward.stores.contracts import (
     Usage,
     View,
     Weight,
+    check_usage,
 )
 from leafward.stores.drafts import Draft
 from leafward.stores.leases import Fence
@@ -58,9 +59,11 @@ class SqlMessages:
         usage: Usage | None = None,
         expected_version: int | None = None,
     ) -> Appended:
-        if usage is not None and usage.model is not None and usage.usage_id is None and not drafts:
-            # Only usage with a name is kept by itself, with its model.
-            usage = usage._replace(usage_id=new_id())
+        if usage is not None:
+            usage = check_usage(usage)
+            if usage.model is not None and usage.usage_id is None and not drafts:
+                # Only usage with a name is kept by itself, with its model.
+                usage = usage._replace(usage_id=new_id())
         command = commands.Append(scope, drafts, parent, weigh, state, usage, expected_version)
         return await self._runner.write(command, self._fence)
 

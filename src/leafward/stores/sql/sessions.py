@@ -5,7 +5,7 @@ from __future__ import annotations
 from leafward.core.archive import Archive
 from leafward.core.ids import Owner, Scope
 from leafward.core.info import SessionInfo
-from leafward.stores.contracts import Usage
+from leafward.stores.contracts import Usage, check_usage
 from leafward.stores.drafts import Draft
 from leafward.stores.finishing import to_its_end
 from leafward.stores.leases import Slot
@@ -41,7 +41,7 @@ class SqlRegistry:
         await self._runner.write(commands.Rename(scope, name))
 
     async def add_usage(self, scope: Scope, usage: Usage) -> bool:
-        return await self._runner.write(commands.AddUsage(scope, usage))
+        return await self._runner.write(commands.AddUsage(scope, check_usage(usage)))
 
     async def delete(self, scope: Scope) -> bool:
         return await to_its_end(self._delete(scope, shared=await self._runner.is_shared(scope)))
