@@ -96,7 +96,7 @@ class Acquiring:
 
     async def _within_reason(self) -> Lease:
         """Acquire it, but wait for a store that does not answer no longer than was asked for."""
-        self._held.refuse(self._slot)
+        await self._held.refuse(self._slot)
         began = time.monotonic()
         task = asyncio.ensure_future(self._acquire())
         self._asking.add(task)

@@ -19,11 +19,13 @@ class HeldLeases:
     def __init__(self) -> None:
         self._ours: weakref.WeakSet[Lease] = weakref.WeakSet()
 
-    def refuse(self, slot: Slot) -> None:
-        """Raise if the task would wait for itself."""
+    async def refuse(self, slot: Slot) -> None:
+        """Raise if the task would wait for itself; the store is asked whether it still has the lease."""
         for ref in _held.get():
             lease = ref()
-            if lease is not None and lease.fence.slot == slot and lease in self._ours and not lease.is_over:
+            if lease is None or lease.fence.slot != slot or lease not in self._ours or lease.is_over:
+                continue
+            if await lease.is_still_held():
                 raise ConfigurationError(
                     f"this task, or one that it was started in, holds the lease of session {slot.session_id!r} of user "
                     f"{slot.user_id!r} and would wait for itself: pass the leased handle on, or release the lease first"

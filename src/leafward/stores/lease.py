@@ -78,6 +78,10 @@ class Lease:
         """Whether it was released or lost: it will not be renewed."""
         return self._releasing or self._renewing.done()
 
+    async def is_still_held(self) -> bool:
+        """Tell whether the store says that this holder has the lease; if so, it is renewed."""
+        return await self._renew()
+
     async def receive(self) -> list[str]:
         """Return the texts that were sent to this holder's label, or without one, in order, each once.
 

@@ -213,6 +213,13 @@ class _Sending:
                 await lease.receive()
             assert await following.receive() == []
 
+    async def test_one_who_lost_the_lease_can_acquire_it_again_at_once(self, store: Store, reopen: Reopen) -> None:
+        lost = await store.leases.acquire("s")
+        assert await (await reopen()).leases.release("s", token=lost.token)
+
+        async with store.leases.acquire("s", wait=0) as lease:
+            assert lease.token > lost.token
+
     async def test_one_who_lost_the_lease_receives_nothing(self, store: Store) -> None:
         lease = await store.leases.acquire("s")
         assert await store.leases.send("s", None, "text")
