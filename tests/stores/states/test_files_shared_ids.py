@@ -475,3 +475,17 @@ class TestEveryId:
 
         with TemporaryDirectory() as directory:
             asyncio.run(run(Path(directory, "states")))
+
+
+async def test_what_2x_lists_of_1x_is_found_under_that_id(tmp_path: Path) -> None:
+    for name in ("YTpi", "dS83", "plain"):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "memory_messages.jsonl").write_text('{"n":1}\n')
+
+    async with JsonFileAgentStateStore(tmp_path) as states:
+        listed = await states.list_session_keys()
+        assert {key.session_id for key in listed} == {"YTpi", "dS83", "plain"}
+        for key in listed:
+            assert await states.exists(key)
+            assert await states.get_list(key, "memory_messages") == [{"n": 1}]

@@ -10,6 +10,7 @@ from leafward.stores.files import older_states as older
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files import state_names as names
 from leafward.stores.files.folder import Parts
+from leafward.stores.files.names import encoded
 from leafward.stores.files.state_names import NameFiles, files_of
 from leafward.stores.files.state_places import StatePlaces
 from leafward.stores.files.state_tree import StateTree, digest_of, version_text
@@ -179,8 +180,15 @@ class StateFiles:
         if self._legacy and user_id is None:
             found |= {id for id in older.sessions(self._tree) if not self._has_directory(Slot(None, id))}
         if self._layout == "2.x" and user_id is None:
-            found |= {id for id in _with_states(self._slots_of_1x, None) if _is_of_1x(id)}
+            found |= {id for each in _with_states(self._slots_of_1x, None) if (id := self._listed_of_1x(each))}
         return found
+
+    def _listed_of_1x(self, session_id: str) -> str | None:
+        """Return the id under which 2.x finds a session of 1.x: where its own could be a user's, the literal name."""
+        if _is_of_1x(session_id):
+            return session_id
+        literal = encoded(session_id)
+        return literal if self._places_of_1x(Slot(None, literal)) else None
 
     # Changing.
 
