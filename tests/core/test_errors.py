@@ -11,6 +11,7 @@ import pytest
 
 from leafward.core import errors
 from leafward.core.errors import (
+    AgentShuttingDown,
     BlockNotFound,
     CompactionFailed,
     ConfigurationError,
@@ -61,6 +62,7 @@ EXAMPLES: dict[type[BaseException], LeafwardError] = {
         ConfigurationError("set up wrongly"),
         ContextError("the block is read-only"),
         ToolError("n must be even: send 2 or 4"),
+        AgentShuttingDown("cook"),
         MessageTooLarge("m-1", size=10, limit=5),
         CompactionFailed("chat-1", "the system prompt is too long", tokens=9000, threshold=6000),
         StateDecodeError(None, None, None, "at `role`: expected str, got int"),
