@@ -172,7 +172,9 @@ async def lease(t: Tenant, holders: dict[tuple[str | None, str], Tenant]) -> Wat
     assert not held.has_texts
     holder = await t.leases.holder(t.session_id, t.user_id)
     assert (holder.token, holder.label) == (held.token, t.own)
+    assert await held.is_still_held()
     assert await t.leases.send(t.session_id, t.user_id, f"{t.own} text", label=t.own)
+    assert await t.leases.waiting([held.fence.slot]) == {t.slot}
     await t.session.with_lease(held.target).append_message(user(f"{t.own} leased", id="leased"))
     await t.watch(t.states.with_lease(held.target)).save(t.key, f"leased {t.number}", {"of": t.own})
     return held

@@ -98,7 +98,10 @@ class BlockingStore:
     @property
     def leases(self) -> BlockingLeases: ...
     def fenced(self, lease: BlockingLease | Lease) -> BlockingStore:
-        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost."""
+        """Return this store for writing behind a lease: each write is refused in its transaction once it is lost.
+
+        That holds for messages, context and states. The registry is not fenced: a session is deleted whoever has it.
+        """
 
     @property
     def max_message_bytes(self) -> int: ...
@@ -717,7 +720,7 @@ class BlockingSessionManager:
         """Copy a session up to a message into a new one, in one step and without asking the model.
 
         The copy has the path to that message, its labels, the summaries inside it, the session's own blocks and its
-        loaded skills, all under the same ids; not its usage, prompt or state.
+        loaded skills, all under the same ids, and the attached states; not its usage, prompt or state slot.
 
         Raises:
             SessionNotFound, MessageNotFound: there is nothing to copy.
@@ -1243,6 +1246,9 @@ class BlockingLease:
     @property
     def is_over(self) -> bool:
         """Whether it was released or lost: it will not be renewed."""
+
+    def is_still_held(self) -> bool:
+        """Tell whether the store says that this holder has the lease; if so, it is renewed."""
 
     def receive(self) -> list[str]:
         """Return the texts that were sent to this holder's label, or without one, in order, each once.
