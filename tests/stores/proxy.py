@@ -44,6 +44,11 @@ class Proxy:
         self._struck = asyncio.Event()
         self.packets = 0
         """How many came from clients; from a driver that waits for each reply, as many as there were round trips."""
+        self.delay = 0.0
+        """Seconds that each reply takes."""
+        self.trips = 0
+        """How often a client began to wait. What is asked before the first reply, on any connection, is one trip."""
+        self._asking: set[_Link] = set()
 
     @property
     def port(self) -> int:
@@ -91,6 +96,15 @@ class Proxy:
         self.unreachable = self.unreachable or self._and_then_unreachable
         return fault
 
+    def asks(self, link: _Link) -> None:
+        """Take note that a connection waits for a reply."""
+        self.trips += not self._asking
+        self._asking.add(link)
+
+    def is_answered(self, link: _Link) -> None:
+        """Take note that it waits no longer."""
+        self._asking.discard(link)
+
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
@@ -125,6 +139,7 @@ class Proxy:
             await link.run()
         finally:
             self._links.discard(link)
+            self.is_answered(link)
 
 
 class _Link:
@@ -161,6 +176,7 @@ class _Link:
     async def _there(self) -> None:
         reader, (_, server) = self._near[0], self._far
         while data := await _read(reader):
+            self._proxy.asks(self)
             fault = self._proxy.judge(data)
             if fault is Fault.CUT_BEFORE:
                 return
@@ -182,6 +198,9 @@ class _Link:
         while data := await _read(server):
             if self._replies_are is Fault.LOSE_REPLY:
                 return
+            if self._proxy.delay:
+                await asyncio.sleep(self._proxy.delay)
+            self._proxy.is_answered(self)
             if self._replies_are is None:
                 client.write(data)
                 await client.drain()

@@ -25,6 +25,8 @@ TTL = 2.0
 LAST_STEP = 4
 """The step of a server's schema that made the table of texts; the version before had three."""
 LEASE = "INSERT INTO {}lease (user_id, session_id, token, holder, expires_at) VALUES ('alice', 's', {}, 'old', {})"
+COLUMNS = (("lease", "label"), ("lease", "since"), ("lease", "process"), ("ticket", "process"))
+"""What that step added to tables that there were."""
 TICKET = "INSERT INTO {}ticket (user_id, session_id, holder, expires_at) VALUES ('alice', 's', 'waits', {})"
 
 
@@ -55,9 +57,8 @@ async def check(store: Store, token: int) -> None:
 def old_tables(connection: sqlite3.Connection) -> int:
     """Make the tables, leases and tickets of the version before in a SQLite file of this one; return the token."""
     token, held, kept = moments()
-    for table, columns in (("lease", ("label", "since", "process")), ("ticket", ("process",))):
-        for column in columns:
-            connection.execute(f"ALTER TABLE leafward_{table} DROP COLUMN {column}")
+    for table, column in COLUMNS:
+        connection.execute(f"ALTER TABLE leafward_{table} DROP COLUMN {column}")
     connection.execute("DROP TABLE leafward_sent")
     connection.execute(f"UPDATE leafward_meta SET value = '{len(schema.MIGRATIONS) - 1}' WHERE name = 'schema'")
     connection.execute(LEASE.format("leafward_", token, held))
@@ -120,6 +121,7 @@ class TestTablesOfAServer(OnBothServers):
             async with opened(url, table_prefix=prefix) as store:
                 await Session(store, "s", user_id="alice").append_message(user("before"))
         assert f"{prefix}sent" not in await kind.tables(url, prefix)
+        await kind.ask(url, *(f"ALTER TABLE {prefix}{table} DROP COLUMN {column}" for table, column in COLUMNS))
         token, held, kept = moments()
         statements = LEASE.format(prefix, token, held), TICKET.format(prefix, kept)
         await kind.ask(url, "BEGIN", *statements, "COMMIT")

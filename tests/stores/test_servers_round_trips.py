@@ -13,7 +13,8 @@ from leafward import LATEST_LEAF, Session, user
 from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Scope
 from leafward.core.parent import ParentId
-from leafward.stores import Appended, Draft, Head, Usage
+from leafward.stores import Appended, Draft, Usage
+from leafward.stores.servers.paths import LANES
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql.store import SqlStore
 from tests.stores.both_servers import BehindAProxy, opened
@@ -141,42 +142,71 @@ class TestRoundTrips(BehindAProxy):
 
         assert {what: found[WARM:] for what, found in trips.items()} == dict.fromkeys(trips, [1] * 4)
 
-    async def test_of_a_step_on_a_branch(self, behind: ServerStore, proxy: Proxy) -> None:
-        agent = Agent(behind)
-        await self.on_three_lanes(agent)
-
-        assert await self.counted(proxy, agent.whole_step) == 1
-        assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1
-
-    @pytest.mark.parametrize("lanes", [1, 3])
-    async def test_of_a_head(self, behind: ServerStore, proxy: Proxy, lanes: int) -> None:
+    @pytest.mark.parametrize("branches", [1, 8, 40, 200])
+    async def test_on_a_path_of_many_branches(self, behind: ServerStore, proxy: Proxy, branches: int) -> None:
+        """A step, the first one of a process, the head and a state: one round trip each once a long path is known."""
         agent = Agent(behind)
         await agent.step()
         await agent.whole_step()
-        if lanes == 3:
-            await self.on_three_lanes(agent)
-        heads: list[Head] = []
+        first = agent.appended
+        assert first is not None
+        await self.branch(agent, branches)
+        ids = [first.messages[-1].id, "no such message", "aside 0"]
+        known = {ids[0]: True, **({"aside 0": False} if branches > 1 else {})}
 
         async def look() -> None:
-            heads.append(await behind.messages.head(S, NAMES, ids=["first", "no such message"]))
+            head = await behind.messages.head(S, NAMES, ids=ids)
+            assert agent.appended is not None
+            assert head.leaf_id == agent.appended.messages[-1].id
+            assert head.states["plan"] == {"goal": "walnuts"}
+            assert head.known == known
 
+        # What is indexed in the background would be counted too.
+        await behind.settle()
+        for number in range(WARM):
+            await behind.messages.head(Scope.of(f"another {number}"), NAMES, ids=ids)
+        await behind.messages.states(Scope.of("another"), None, NAMES)
+        before = proxy.packets
+        await look()
+        # Its lanes are asked for, and the head again; PostgreSQL's driver prepares both statements.
+        assert proxy.packets - before <= (1 if branches <= LANES else 5)
         assert await self.counted(proxy, look) == 1
-        assert agent.appended is not None
-        assert heads[-1].leaf_id == agent.appended.messages[-1].id
-        assert heads[-1].states["plan"] == {"goal": "walnuts"}
-        assert heads[-1].known == ({"first": True} if lanes == 3 else {})
+        assert await self.counted(proxy, agent.whole_step) == 1
+        assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1
+        assert await self.counted(proxy, lambda: behind.messages.states(S, ids[0], NAMES)) == 1
+        assert await self.counted(proxy, agent.set_state) == 1
+        assert (await behind.messages.head(S, ["plan"])).states["plan"].keys() == {"n"}
 
-    async def on_three_lanes(self, agent: Agent) -> None:
-        """Branch twice below a message that has states."""
-        first = Draft(*user("first", id="first").sealed(), 3)
-        agent.appended = await agent.store.messages.append(S, [first], LATEST_LEAF)
+    async def test_after_the_leaf_went_elsewhere(self, behind: ServerStore, store: ServerStore, proxy: Proxy) -> None:
+        """A path that the process knows is not taken for that of another leaf."""
+        agent = Agent(behind)
+        await agent.step()
         await agent.whole_step()
-        for name in ("second", "third"):
+        await self.branch(agent, 12)
+        names = ["plan"]
+        assert (await behind.messages.head(S, names)).states == {"plan": {"goal": "walnuts"}}
+        for leaf in ("aside 0", "aside 8", "on 10", "aside 2", None):
+            # Somebody else does this.
+            await store.messages.checkout(S, leaf)
+            state = [AttachedState("plan", f'{{"at":"{leaf}"}}')]
+            await store.messages.append(S, [], LATEST_LEAF, state=state)
+            head = await behind.messages.head(S, names, ids=["aside 0", "on 0"])
+            assert (head.leaf_id, head.states) == (leaf, {"plan": {"at": leaf or "None"}})
+            assert head.known == {"aside 0": leaf == "aside 0", "on 0": leaf not in ("aside 0", None)}
+            assert (await behind.messages.append(S, [], LATEST_LEAF, state=state)).states == []
+            behind.runner._appender._positions.clear()
+            await agent.step(state=state)
+            assert agent.appended is not None
+            assert agent.appended.states == []
+
+    async def branch(self, agent: Agent, branches: int) -> None:
+        """Branch from branch after branch, so that the path has so many lanes."""
+        for number in range(branches - 1):
             assert agent.appended is not None
             above = agent.appended.messages[-1].id
-            await agent.step()
-            draft = Draft(*user(name, id=name).sealed(), 3)
-            agent.appended = await agent.store.messages.append(S, [draft], above)
+            for name in ("aside", "on"):
+                draft = Draft(*user(name, id=f"{name} {number}").sealed(), 3)
+                agent.appended = await agent.store.messages.append(S, [draft], above)
 
     async def test_of_a_state(self, behind: ServerStore, proxy: Proxy) -> None:
         session = Session(behind, "s")

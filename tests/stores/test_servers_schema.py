@@ -97,7 +97,7 @@ class TestTheTables(OnBothServers):
 class TestAHalfMadeSchema(OnBothServers):
     @pytest.fixture
     def statements(self) -> int:
-        return sum(map(len, tables.STEPS))
+        return sum(isinstance(one, str) for step in tables.STEPS for one in step)
 
     async def test_is_taken_up_where_it_ended(
         self, kind: Kind, url: str, prefix: str, statements: int, monkeypatch: pytest.MonkeyPatch
@@ -189,9 +189,8 @@ def test_no_two_prefixes_share_a_name() -> None:
     """PostgreSQL has one namespace for tables and indexes."""
     made = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX) (?:IF NOT EXISTS )?~(\w+)")
     dialect = Postgres("~")
-    names = set(
-        made.findall(dialect.named("; ".join([tables.CREATE_META, *(one for step in tables.STEPS for one in step)])))
-    )
+    statements = [one for step in tables.STEPS for one in step if isinstance(one, str)]
+    names = set(made.findall(dialect.named("; ".join([tables.CREATE_META, *statements]))))
 
     assert set(tables.TABLES) < names
     assert {(one, other) for one in names for other in names if one != other and one.endswith(other)} == set()

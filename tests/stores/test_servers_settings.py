@@ -182,11 +182,11 @@ CREATE_USER = {
 }
 GRANT = {
     "postgres": ["GRANT CREATE, USAGE ON SCHEMA public TO narrow"],
-    "mysql": ["GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON leafward.* TO narrow@'%'"],
+    "mysql": ["GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX ON leafward.* TO narrow@'%'"],
 }
 REVOKE = {
     "postgres": ["REVOKE CREATE ON SCHEMA public FROM narrow"],
-    "mysql": ["REVOKE CREATE, ALTER, INDEX ON leafward.* FROM narrow@'%'"],
+    "mysql": ["REVOKE CREATE, INDEX ON leafward.* FROM narrow@'%'"],
 }
 
 

@@ -1,34 +1,17 @@
-"""Questions about the head of a session that a server answers by one statement, and the lanes it joins for that."""
+"""Questions about the head of a session that a server answers by one statement."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
-from leafward.core import lanes
 from leafward.core.attached_state import read_states
 from leafward.stores.contracts import NO_HEAD, Head
+from leafward.stores.servers.paths import is_on_path
 from leafward.stores.sql.points import HeadOf, StatesOf
 
 MOST_ASKED = 16
 """How many states, and how many messages, one statement looks for."""
-LANES = 8
-"""How many lanes of a path one statement looks at; where there are more, the operation has to."""
-FEW_LANES = 4
-"""How many a statement for the head looks at first: each one costs time, and few paths have more."""
-
-
-def origins(lanes: int) -> list[str]:
-    """Return the columns of the places that the last lanes of a path branched from, the nearest one first."""
-    return [f"l{number}.origin" for number in range(1, lanes + 1)]
-
-
-def joined_lanes(lanes: int, leaf: str) -> str:
-    """Return the joins for these columns, upwards from the place of a leaf."""
-    below = (leaf, *origins(lanes)[:-1])
-    return " ".join(
-        f"LEFT JOIN {{p}}lane l{number} ON l{number}.lane_no = {place} >> 32" for number, place in enumerate(below, 1)
-    )
 
 
 class Shape(NamedTuple):
@@ -82,7 +65,7 @@ class Asked(NamedTuple):
             return None
         states = {name: text for name, text in found.items() if text is not None}
         known = zip(self.ids, places, strict=False)
-        on_path = {one: _is_on_path(place, ends) for one, place in known if place is not None}
+        on_path = {one: is_on_path(place, ends) for one, place in known if place is not None}
         return Head(version, leaf_id, read_states(states), on_path)
 
 
@@ -91,10 +74,6 @@ def can_be_asked(question: object) -> TypeGuard[HeadOf | StatesOf]:
     if not isinstance(question, (HeadOf, StatesOf)) or question.names is None:
         return False
     return len(question.names) <= MOST_ASKED and len(question.ids) <= MOST_ASKED
-
-
-def _is_on_path(place: int, ends: Sequence[int | None]) -> bool:
-    return any(end is not None and lanes.before_first(lanes.lane_of(end)) < place <= end for end in ends)
 
 
 def _room(count: int) -> int:

@@ -16,10 +16,11 @@ from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Hea
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import mysql_points, setup
-from leafward.stores.servers.heads import FEW_LANES, LANES, Asked
+from leafward.stores.servers.heads import Asked
 from leafward.stores.servers.indexing import LONGEST_WORD
 from leafward.stores.servers.mysql_leases import MysqlLeases
 from leafward.stores.servers.mysql_packets import Answer, Packet
+from leafward.stores.servers.paths import Path
 from leafward.stores.servers.positions import Attached, Placed, Planned, digested
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
@@ -61,8 +62,8 @@ ENGINES = """
 
 _TORN_PAGES = frozenset({"0", "OFF", "DETECT_ONLY"})
 """Settings of `innodb_doublewrite` by which a page that a power cut tore is not mended."""
-_ALREADY_MADE = frozenset({1060, 1061})
-"""There is a column, or an index, of that name."""
+_ALREADY_MADE = 1061
+"""There is an index of that name."""
 _DUPLICATE = 1062
 _RACES = frozenset({_DUPLICATE, 1205, 1213})
 _GONE = frozenset({0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
@@ -180,8 +181,12 @@ class MysqlServer(Server):
         if command.size > self._packet // 4:
             return None
         states = digested(command.state)
-        answers = await self._transact(connection, appending.below_the_leaf(command, states, fence, at))
-        return appending.was_placed(command, states, fence, answers)
+
+        async def append(path: Path | None) -> Placed | None:
+            packet = appending.below_the_leaf(command, states, fence, at, path)
+            return appending.was_placed(command, states, fence, await self._transact(connection, packet))
+
+        return await (self._paths.along(connection, command.scope, None, append) if states else append(None))
 
     async def attach_quickly(
         self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
@@ -189,20 +194,25 @@ class MysqlServer(Server):
         if command.size > self._packet // 4:
             return None
         states = digested(command.state)
-        answers = await self._transact(connection, mysql_points.at_the_leaf(command, states, fence, at, name))
-        return mysql_points.was_attached(states, fence, answers)
+
+        async def attach(path: Path | None) -> Attached | None:
+            packet = mysql_points.at_the_leaf(command, states, fence, at, name, path)
+            return mysql_points.was_attached(states, fence, await self._transact(connection, packet))
+
+        return await self._paths.along(connection, command.scope, None, attach)
 
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
         asked = Asked.of(question)
-        for lanes in (FEW_LANES, LANES):
-            text, parameters = mysql_points.head_of(asked, lanes)
-            rows = await self._ask_prepared(connection, self._named(text), parameters)
-            if not rows:
-                return asked.nothing
-            head = mysql_points.found_head(asked, lanes, rows[0])
-            if head is not None:
-                return head
-        return None
+
+        async def look(path: Path | None) -> Head | None:
+            text, parameters = mysql_points.head_of(asked, path)
+            ask = self._ask_prepared if path is None else self._ask_once
+            return mysql_points.found_head(asked, path, await ask(connection, self._named(text), parameters))
+
+        return await self._paths.along(connection, question.scope, question.leaf_id, look)
+
+    async def _ask_once(self, connection: Any, text: str, values: Sequence[Any]) -> list[Any]:
+        return (await self._ask(connection, text, values))[0].rows
 
     async def _ask_prepared(self, connection: Any, text: str, values: Sequence[Any]) -> list[Any]:
         """Run a statement that takes longer to parse than to run; each connection keeps the last ones prepared."""
@@ -218,7 +228,7 @@ class MysqlServer(Server):
             if _number(error) not in _UNPREPARED:
                 raise
             kept.pop(text, None)
-            return (await self._ask(connection, text, values))[0].rows
+            return await self._ask_once(connection, text, values)
         return list(done.rows or ())
 
     async def _transact(self, connection: Any, packet: Packet) -> list[Answer]:
@@ -318,9 +328,8 @@ class MysqlServer(Server):
             done = await setup.steps_done(self, connection, has_meta)
             if done < len(tables.STEPS):
                 await self._ask(connection, self.dialect.named(tables.CREATE_META))
-                for step in tables.STEPS[done:]:
-                    for statement in step:
-                        await self._make(connection, self.dialect.named(statement))
+                async for one in setup.statements(self, connection, self._prefix, done=done, database="DATABASE()"):
+                    await self._make(connection, one)
                 await setup.note_steps(self, connection)
             await setup.note_analyzer(self, connection)
         finally:
@@ -332,7 +341,7 @@ class MysqlServer(Server):
         try:
             await self._ask(connection, statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
         except Exception as error:
-            if _number(error) not in _ALREADY_MADE:
+            if _number(error) != _ALREADY_MADE:
                 raise
 
     async def close(self) -> None:

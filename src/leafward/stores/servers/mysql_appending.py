@@ -13,7 +13,8 @@ from typing import Any
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, Answer, Packet, join, lease_of
-from leafward.stores.servers.mysql_points import ARE_ALL_LANES, AT_LEAF, JOINED_LANES, changes, compared
+from leafward.stores.servers.mysql_points import AT_LEAF, changes, compared, way
+from leafward.stores.servers.paths import Path
 from leafward.stores.servers.positions import Digested, Placed, Planned, Position
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
@@ -44,8 +45,8 @@ _UNUSED = " AND NOT EXISTS (SELECT 1 FROM {p}used u WHERE u.session_no = s.sessi
 _BELOW = " AND EXISTS (SELECT 1 FROM {p}message m WHERE m.place = s.leaf AND m.id = %s)"
 _AT_VERSION = " AND s.version = %s"
 _COMPARE = f"""
-    SELECT {ARE_ALL_LANES}{{compared}} INTO @all_lanes{{changed}}
-    FROM {{p}}session s {AT_LEAF} {JOINED_LANES} WHERE s.session_no = @held;"""
+    SELECT {{is_whole}}{{compared}} INTO @all_lanes{{changed}}
+    FROM {{p}}session s {AT_LEAF} {{joined}} WHERE s.session_no = @held;"""
 _WAS_ADDED = """
     s.session_no = @held AND EXISTS (
         SELECT 1 FROM {p}message n WHERE n.place = s.leaf + %s AND n.tree_no = s.tree_no AND n.seq = s.version + 1
@@ -105,7 +106,9 @@ _USE_ALL = """,
         s.estimated_cost = s.estimated_cost + g.cost"""
 
 
-def below_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | None, at: int) -> Packet:
+def below_the_leaf(
+    command: Append, states: Sequence[Digested], fence: Fence | None, at: int, path: Path | None
+) -> Packet:
     """Append if the session is there, all ids are new and the leaf is the parent and the last of its lane."""
     lease, usage = lease_of(command, fence), command.usage
     count = len(command.drafts)
@@ -119,7 +122,7 @@ def below_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | N
         [
             Packet(HOLD_LEASE if fence else "", lease),
             Packet(HOLD, scope_ids(command.scope)),
-            *([_compare(states)] if states else []),
+            *([_compare(states, path)] if states else []),
             Packet(_FIND, (command.tokens, count)),
             _of_rows(_ADD, rows),
             Packet((_WEIGHED if command.weigh else "") + (f" AND {HELD}" if fence else ""), lease),
@@ -141,9 +144,11 @@ def below_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | N
     )
 
 
-def _compare(states: Sequence[Digested]) -> Packet:
-    expressions, variables, values = compared(states)
-    return Packet(_COMPARE.replace("{compared}", expressions).replace("{changed}", variables), values)
+def _compare(states: Sequence[Digested], path: Path | None) -> Packet:
+    along = way(path)
+    expressions, variables, values = compared(states, along)
+    text = _COMPARE.replace("{compared}", expressions).replace("{changed}", variables)
+    return Packet(text.replace("{joined}", along.joins).replace("{is_whole}", along.is_whole), values)
 
 
 def was_placed(

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from leafward.stores.contracts import Head
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import LANES, Asked, Shape, joined_lanes, origins
+from leafward.stores.servers.heads import Asked, Shape
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, SCOPE, Answer, Packet, join, lease_of
+from leafward.stores.servers.paths import LANES, Path, joined_lanes, origins
 from leafward.stores.servers.positions import Attached, Digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.operations import scope_ids
 
 AT_LEAF = "LEFT JOIN {p}message m ON m.place = s.leaf"
-JOINED_LANES = joined_lanes(LANES, "m.place")
-ARE_ALL_LANES = f"{origins(LANES)[-1]} IS NULL"
 
 
-def in_force(column: str, lanes: int) -> str:
-    """Return a subquery for a column of the state in force at the message `m` of the session `s`, whose name is given.
+class Way(NamedTuple):
+    """How a statement goes along the path to the message `m` of the session `s`."""
 
-    The server reads the rows of the joined lanes first, each by its key, and then takes what they hold for constants:
-    what is attached along the path is one range of the index for each lane. Place 0 is the root.
-    """
-    ends = ("m.place", *origins(lanes)[:-1])
+    joins: str
+    is_whole: str
+    """The condition that these are all lanes."""
+    on_path: str
+    """The condition that a row `p` is attached along it."""
+
+
+def _way(joins: str, is_whole: str, above: Iterable[Any]) -> Way:
+    ends = ("m.place", *above)
     on_path = " OR ".join(f"p.place BETWEEN {end} >> 32 << 32 AND {end}" for end in ends)
+    return Way(joins, is_whole, f"({on_path} OR p.place = 0)")
+
+
+# The server reads the rows of the joined lanes first, each by its key, and then takes what they hold for constants:
+# what is attached along the path is one range of the index for each lane. Place 0 is the root.
+_SHORT = _way(joined_lanes("m.place"), f"{origins()[-1]} IS NULL", origins()[:-1])
+
+
+def way(path: Path | None) -> Way:
+    """Return how a statement goes along a path, whose lanes stand in the statement if it is long."""
+    return _SHORT if path is None else _way("", f"m.place >> 32 = {path.lane}", path.above)
+
+
+def in_force(column: str, way: Way) -> str:
+    """Return a subquery for a column of the state in force at the message `m` of the session `s`; its name is given."""
     return f"""(
         SELECT p.{column} FROM {{p}}point p
-        WHERE p.tree_no = s.tree_no AND p.name = %s AND ({on_path} OR p.place = 0) ORDER BY p.place DESC LIMIT 1)"""
+        WHERE p.tree_no = s.tree_no AND p.name = %s AND {way.on_path} ORDER BY p.place DESC LIMIT 1)"""
 
-
-_DIGEST = in_force("digest", LANES)
 
 _HEAD = f"""
-    SELECT s.version, m.id, m.place, {{origins}}{{found}}
+    SELECT s.version, m.id, m.place{{found}}
     FROM {{p}}session s {{leaf}} {{joined}} {{known}} WHERE {SCOPE}"""
 _NAMED_LEAF = "JOIN {p}message m ON m.tree_no = s.tree_no AND m.id = %s"
 _KNOWN = "LEFT JOIN {{p}}message k{0} ON k{0}.tree_no = s.tree_no AND k{0}.id = %s"
@@ -45,7 +62,7 @@ _KNOWN = "LEFT JOIN {{p}}message k{0} ON k{0}.tree_no = s.tree_no AND k{0}.id = 
 _LOOK = f"""
     SELECT s.session_no, s.tree_no, s.version, coalesce(s.leaf, 0), m.id{{compared}}
     INTO @fits, @tree, @version, @place, @leaf_id{{changed}}
-    FROM {{p}}session s {AT_LEAF} {JOINED_LANES} WHERE s.session_no = @held AND {ARE_ALL_LANES}{{conditions}};"""
+    FROM {{p}}session s {AT_LEAF} {{joined}} WHERE s.session_no = @held AND {{is_whole}}{{conditions}};"""
 _SEEN = "SELECT @fits, @version, @leaf_id;"
 _ATTACH = """
     INSERT INTO {p}point (tree_no, name, place, seq, text, digest)
@@ -60,10 +77,10 @@ _MOVE = """
     UPDATE {p}session s SET s.version = s.version + 1, s.updated_at = %s WHERE s.session_no = @fits AND ({changed});"""
 
 
-def compared(states: Sequence[Digested]) -> tuple[str, str, list[str | None]]:
+def compared(states: Sequence[Digested], way: Way) -> tuple[str, str, list[str | None]]:
     """Return expressions for whether each state changes, the variables for them, and their parameters."""
     return (
-        f", NOT (%s <=> {_DIGEST})" * len(states),
+        f", NOT (%s <=> {in_force('digest', way)})" * len(states),
         "".join(f", {changes(number)}" for number in range(len(states))),
         [value for one in states for value in (one.digest, one.name)],
     )
@@ -74,20 +91,26 @@ def changes(number: int) -> str:
     return f"@changes{number}"
 
 
-def head_of(asked: Asked, lanes: int) -> Packet:
-    """Ask where a session stands, by some lanes of its path."""
+def head_of(asked: Asked, path: Path | None) -> Packet:
+    """Ask where a session stands."""
     leaf, names, ids = asked.parameters
-    return Packet(_head_text(asked.shape, lanes), (*names, *leaf, *ids, *scope_ids(asked.question.scope)))
+    text = _short_head_text(asked.shape) if path is None else _head_text(asked.shape, way(path), [])
+    if path is not None:
+        text += f" AND {way(path).is_whole}"
+    return Packet(text, (*names, *leaf, *ids, *scope_ids(asked.question.scope)))
 
 
 @lru_cache(maxsize=64)
-def _head_text(shape: Shape, lanes: int) -> str:
-    found = [in_force("text", lanes)] * shape.names + [f"k{number}.place" for number in range(shape.ids)]
+def _short_head_text(shape: Shape) -> str:
+    return _head_text(shape, _SHORT, origins())
+
+
+def _head_text(shape: Shape, way: Way, ends: Sequence[str]) -> str:
+    found = [*ends, *[in_force("text", way)] * shape.names, *(f"k{number}.place" for number in range(shape.ids))]
     pieces = {
-        "origins": ", ".join(origins(lanes)),
         "found": "".join(f", {one}" for one in found),
         "leaf": _NAMED_LEAF if shape.has_leaf else AT_LEAF,
-        "joined": joined_lanes(lanes, "m.place"),
+        "joined": way.joins,
         "known": " ".join(_KNOWN.format(number) for number in range(shape.ids)),
     }
     text = _HEAD
@@ -96,26 +119,33 @@ def _head_text(shape: Shape, lanes: int) -> str:
     return text
 
 
-def found_head(asked: Asked, lanes: int, row: Sequence[Any]) -> Head | None:
-    """Return where a session stands, by the row that was found; `None` when not all lanes were looked at."""
-    version, leaf_id, *found = row
-    ends, found = found[: lanes + 1], found[lanes + 1 :]
+def found_head(asked: Asked, path: Path | None, rows: Sequence[Any]) -> Head | None:
+    """Return where a session stands, by what was found; `None` when not all lanes were looked at."""
+    if not rows:
+        return asked.nothing if path is None else None
+    version, leaf_id, place, *found = rows[0]
+    ends = [place, *(found[:LANES] if path is None else (*path.above, None))]
+    found = found[LANES:] if path is None else found
     texts = dict(zip(asked.names, found, strict=False))
     return asked.head(version, leaf_id, ends, texts, found[asked.shape.names :])
 
 
-def at_the_leaf(command: Append, states: Sequence[Digested], fence: Fence | None, at: int, name: str) -> Packet:
+def at_the_leaf(
+    command: Append, states: Sequence[Digested], fence: Fence | None, at: int, name: str, path: Path | None
+) -> Packet:
     """Attach states to the leaf if the session is there and the leaf is the parent."""
     lease = lease_of(command, fence)
     parent = [command.parent] if isinstance(command.parent, str) else []
     expected = [] if command.expected_version is None else [command.expected_version]
-    expressions, variables, values = compared(states)
+    along = way(path)
+    expressions, variables, values = compared(states, along)
     conditions = (
         (" AND m.id = %s" if parent else "")
         + (" AND s.version = %s" if expected else "")
         + (f" AND {HELD}" if fence else "")
     )
     look = _LOOK.replace("{compared}", expressions).replace("{changed}", variables)
+    look = look.replace("{joined}", along.joins).replace("{is_whole}", along.is_whole)
     any_changes = " OR ".join(map(changes, range(len(states))))
     return join(
         [

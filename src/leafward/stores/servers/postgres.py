@@ -100,15 +100,29 @@ class PostgresServer(Server):
         return await self._appending.at(connection, planned, at)
 
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
-        return await self._appending.find(connection, command, fence, at)
+        if not command.state:
+            return await self._appending.find(connection, command, fence, at, None)
+        return await self._paths.along(
+            connection,
+            command.scope,
+            None,
+            lambda path: self._appending.find(connection, command, fence, at, path),
+        )
 
     async def attach_quickly(
         self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
     ) -> Attached | None:
-        return await self._points.attach(connection, command, fence, at, name)
+        return await self._paths.along(
+            connection,
+            command.scope,
+            None,
+            lambda path: self._points.attach(connection, command, fence, at, name, path),
+        )
 
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
-        return await self._points.head(connection, question)
+        return await self._paths.along(
+            connection, question.scope, question.leaf_id, lambda path: self._points.head(connection, question, path)
+        )
 
     def judge(self, error: Exception) -> Failure:
         asyncpg = _driver()
@@ -175,9 +189,8 @@ class PostgresServer(Server):
         done = await setup.steps_done(self, connection, has_meta)
         if done < len(tables.STEPS):
             await connection.execute(self.dialect.named(tables.CREATE_META))
-            for step in tables.STEPS[done:]:
-                for statement in step:
-                    await connection.execute(self.dialect.named(statement))
+            async for one in setup.statements(self, connection, self._prefix, done=done, database="current_schema()"):
+                await connection.execute(one)
             await setup.note_steps(self, connection)
         await setup.note_analyzer(self, connection)
         await connection.execute("COMMIT")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from leafward.stores.contracts import Usage, Weight
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import LANES
+from leafward.stores.servers.paths import Path
 from leafward.stores.servers.positions import Placed, Planned, Position, digested
-from leafward.stores.servers.postgres_points import ENDS, ENDS_SEEN, JOINED_LANES, held, in_force, rows_of, values_of
+from leafward.stores.servers.postgres_points import held, in_force, path_seen, rows_of, values_of, values_of_path
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
@@ -121,6 +121,8 @@ class _Shape(NamedTuple):
     named: bool
     """Whether the usage is counted under a name."""
     states: int
+    is_long: bool = False
+    """Whether the path is, along which its states are looked for."""
     is_single: bool = False
     has_parent: bool = False
     has_version: bool = False
@@ -136,13 +138,18 @@ class PostgresAppending:
         self._one_text = lru_cache(maxsize=256)(self._make_one)
         self._many_text = lru_cache(maxsize=4)(self._make_many)
 
-    async def find(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
+    async def find(
+        self, connection: Any, command: Append, fence: Fence | None, at: int, path: Path | None
+    ) -> Placed | None:
         """Append below the leaf of a session, wherever that is."""
         drafts, encode = command.drafts, self._encode
         usage, states = command.usage, digested(command.state)
         parent = command.parent if isinstance(command.parent, str) else None
         shape = _shape(fence, usage, len(states))._replace(
-            is_single=len(drafts) == 1, has_parent=parent is not None, has_version=command.expected_version is not None
+            is_single=len(drafts) == 1,
+            has_parent=parent is not None,
+            has_version=command.expected_version is not None,
+            is_long=path is not None,
         )
         rows = await connection.fetch(
             self._find_text(shape),
@@ -161,6 +168,7 @@ class PostgresAppending:
             *values_of(states, encode),
             *(() if parent is None else (encode(parent),)),
             *(() if command.expected_version is None else (command.expected_version,)),
+            *values_of_path(path),
         )
         if not rows:
             return None
@@ -251,24 +259,26 @@ class PostgresAppending:
         conditions = [and_held]
         used, and_unused, counted = _usage(shape, numbers, "moved.session_no", "$6")
         conditions.append(and_unused)
-        kept = ""
-        if shape.states:
-            before = in_force("digest", "seen.tree_no", ENDS_SEEN, "g.name")
-            conditions.append(f"AND seen.end{LANES} IS NULL")
-            kept = f""", kept AS ({_KEEP}
-                SELECT moved.tree_no, g.name, moved.leaf, moved.version, g.text, g.digest
-                FROM moved CROSS JOIN seen CROSS JOIN ({rows_of(shape.states, numbers)}) AS g (name, text, digest)
-                WHERE g.digest IS DISTINCT FROM {before} RETURNING name)"""
+        states = rows_of(shape.states, numbers)
         if shape.has_parent:
             at_leaf = f"m.place = seen.leaf AND m.id = ${next(numbers)}"
             conditions.append(f"AND EXISTS (SELECT 1 FROM {{p}}message m WHERE {at_leaf})")
         if shape.has_version:
             conditions.append(f"AND seen.version = ${next(numbers)}::bigint")
+        kept = ends = lanes = ""
+        if shape.states:
+            ends, lanes, is_whole, places = path_seen(numbers, is_long=shape.is_long)
+            conditions.append(is_whole)
+            before = in_force("digest", "seen.tree_no", places, "g.name")
+            kept = f""", kept AS ({_KEEP}
+                SELECT moved.tree_no, g.name, moved.leaf, moved.version, g.text, g.digest
+                FROM moved CROSS JOIN seen CROSS JOIN ({states}) AS g (name, text, digest)
+                WHERE g.digest IS DISTINCT FROM {before} RETURNING name)"""
         return self._fill(
             _FIND,
             held=lease,
-            ends=ENDS if shape.states else "",
-            lanes=JOINED_LANES if shape.states else "",
+            ends=ends,
+            lanes=lanes,
             ids="($7::text[])[1]" if shape.is_single else "ANY($7::text[])",
             drafts=_DRAFT if shape.is_single else _DRAFTS,
             used=used,

@@ -9,23 +9,19 @@ from typing import Any, NamedTuple
 
 from leafward.stores.contracts import Head
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import FEW_LANES, LANES, Asked, Shape, joined_lanes, origins
+from leafward.stores.servers.heads import Asked, Shape
+from leafward.stores.servers.paths import LANES, Path, joined_lanes, origins
 from leafward.stores.servers.positions import Attached, Digested, digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
 from leafward.stores.sql.points import HeadOf, StatesOf
 
-
-def ends_of(lanes: int) -> str:
-    return "".join(f", {origin} AS end{number}" for number, origin in enumerate(origins(lanes), 1))
-
-
 _SCOPE = "s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3"
 
 # Each lane is a range of one index, and so is the root, place 0. Places rise along a path.
 _IN_FORCE = """(
-    SELECT f.{column} FROM (VALUES {ends}) AS e (place) CROSS JOIN LATERAL (
+    SELECT f.{column} FROM ({ends}) AS e (place) CROSS JOIN LATERAL (
         SELECT p.place, p.{column} FROM {p}point p
         WHERE p.tree_no = {tree} AND p.name = {name} AND p.place BETWEEN e.place >> 32 << 32 AND e.place
         ORDER BY p.place DESC LIMIT 1
@@ -35,23 +31,22 @@ _IN_FORCE = """(
 _HEAD = f"""
     WITH head AS {{once}} (
         SELECT s.version, s.tree_no, m.id, m.place AS end0{{ends}}{{known}}
-        FROM {{p}}session s {{leaf}} {{lanes}} WHERE {_SCOPE}
+        FROM {{p}}session s {{leaf}} {{lanes}} WHERE {_SCOPE} {{in_lane}}
     )
     SELECT head.version, head.id, {{columns}}{{found}} FROM head{{names}}"""
 _AT_LEAF = "LEFT JOIN {p}message m ON m.place = s.leaf"
 _AT_MESSAGE = "JOIN {{p}}message m ON m.tree_no = s.tree_no AND m.id = {}"
 _PLACE = "(SELECT k.place FROM {{p}}message k WHERE k.tree_no = s.tree_no AND k.id = {})"
 
-ENDS = ends_of(LANES)
-"""The ends of a path in the lanes above its leaf's, from what `JOINED_LANES` joins, as columns `end1`, `end2`, …"""
-JOINED_LANES = joined_lanes(LANES, "s.leaf")
-ARE_ALL_LANES = f"{origins(LANES)[-1]} IS NULL"
+ENDS = "".join(f", {origin} AS end{number}" for number, origin in enumerate(origins(), 1))
+"""The ends of a path in the lanes above its leaf's, from what is joined, as columns `end1`, `end2`, …"""
+JOINED_LANES = joined_lanes("s.leaf")
 
 # As it was seen first, like an append: when another writer came between, nothing is written.
 _ATTACH = f"""
     WITH {{held}}seen AS (
-        SELECT s.session_no, s.tree_no, s.version, s.leaf, m.id{ENDS}
-        FROM {{p}}session s {_AT_LEAF} {JOINED_LANES} WHERE {_SCOPE} AND {ARE_ALL_LANES} {{conditions}}
+        SELECT s.session_no, s.tree_no, s.version, s.leaf, m.id{{ends}}
+        FROM {{p}}session s {_AT_LEAF} {{lanes}} WHERE {_SCOPE} {{conditions}}
     ), changed AS (
         SELECT g.name, g.text, g.digest FROM seen CROSS JOIN ({{states}}) AS g (name, text, digest)
         WHERE g.digest IS DISTINCT FROM {{in_force}}
@@ -84,6 +79,7 @@ class _Shape(NamedTuple):
     has_parent: bool
     has_version: bool
     states: int
+    is_long: bool
 
 
 class PostgresPoints:
@@ -95,31 +91,31 @@ class PostgresPoints:
         self._head_text = lru_cache(maxsize=64)(self._make_head)
         self._attach_text = lru_cache(maxsize=64)(self._make_attach)
 
-    async def head(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
+    async def head(self, connection: Any, question: HeadOf | StatesOf, path: Path | None) -> Head | None:
         """Return where a session stands; `None` when one statement does not tell."""
         asked = Asked.of(question)
         ids = [*map(self._encode, chain(scope_ids(question.scope), *asked.parameters))]
-        for lanes in (FEW_LANES, LANES):
-            rows = self._dialect.decode(await connection.fetch(self._head_text(asked.shape, lanes), *ids))
-            if not rows:
-                return asked.nothing
-            texts: dict[str, str | None] = {row[-2]: row[-1] for row in rows} if asked.names else {}
-            version, leaf_id, *found = rows[0]
-            ends, places = found[: lanes + 1], found[lanes + 1 :]
-            head = asked.head(version, leaf_id, ends, texts, places)
-            if head is not None:
-                return head
-        return None
+        text = self._head_text(asked.shape, is_long=path is not None)
+        rows = self._dialect.decode(await connection.fetch(text, *ids, *values_of_path(path)))
+        if not rows:
+            return asked.nothing if path is None else None
+        texts: dict[str, str | None] = {row[-2]: row[-1] for row in rows} if asked.names else {}
+        version, leaf_id, *found = rows[0]
+        ends, places = found[: LANES + 1], found[LANES + 1 :]
+        if path is not None:
+            ends, places = [found[0], *path.above, None], found[1:]
+        return asked.head(version, leaf_id, ends, texts, places)
 
     async def attach(
-        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str
+        self, connection: Any, command: Append, fence: Fence | None, at: int, name: str, path: Path | None
     ) -> Attached | None:
         """Attach states to the leaf of a session, wherever that is."""
         encode, states = self._encode, digested(command.state)
         parent = command.parent if isinstance(command.parent, str) else None
         expected = command.expected_version
+        shape = _Shape(fence is not None, parent is not None, expected is not None, len(states), path is not None)
         rows = await connection.fetch(
-            self._attach_text(_Shape(fence is not None, parent is not None, expected is not None, len(states))),
+            self._attach_text(shape),
             *map(encode, scope_ids(command.scope)),
             at,
             name,
@@ -127,6 +123,7 @@ class PostgresPoints:
             *(() if parent is None else (encode(parent),)),
             *(() if expected is None else (expected,)),
             *values_of(states, encode),
+            *values_of_path(path),
         )
         if not rows:
             return None
@@ -136,19 +133,22 @@ class PostgresPoints:
         written = [one.state for one in states if encode(one.name) in changed]
         return Attached(session_no, seen if moved is None else moved, leaf_id, states, written)
 
-    def _make_head(self, shape: Shape, lanes: int) -> str:
+    def _make_head(self, shape: Shape, *, is_long: bool) -> str:
         numbers = count(4)
         leaf = _AT_MESSAGE.format(f"${next(numbers)}") if shape.has_leaf else _AT_LEAF
         names = ", ".join(f"(${next(numbers)}::text)" for _ in range(shape.names))
         places = [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
-        ends = [f"head.end{number}" for number in range(lanes + 1)]
-        before = in_force("text", "head.tree_no", ends[:-1], "n.name")
+        in_lane, long = path_given("m.place", numbers) if is_long else ("", "")
+        ends = [f"head.end{number}" for number in range(1 if is_long else LANES + 1)]
+        above = long or values(ends[1:-1])
+        before = in_force("text", "head.tree_no", f"SELECT head.end0 UNION ALL {above}", "n.name")
         pieces = {
             "once": "MATERIALIZED" if places else "",
-            "ends": ends_of(lanes),
+            "ends": "" if is_long else ENDS,
             "known": "".join(f", {place} AS known{number}" for number, place in enumerate(places)),
             "leaf": leaf,
-            "lanes": joined_lanes(lanes, "m.place"),
+            "lanes": "" if is_long else joined_lanes("m.place"),
+            "in_lane": in_lane,
             "columns": ", ".join([*ends, *(f"head.known{number}" for number in range(len(places)))]),
             "found": f", n.name, {before}" if names else "",
             "names": f" CROSS JOIN (VALUES {names}) AS n (name)" if names else "",
@@ -166,23 +166,65 @@ class PostgresPoints:
             conditions.append(f"AND m.id = ${next(numbers)}")
         if shape.has_version:
             conditions.append(f"AND s.version = ${next(numbers)}::bigint")
-        text = _ATTACH.replace("{held}", lease).replace("{conditions}", " ".join(conditions))
-        text = text.replace("{states}", rows_of(shape.states, numbers))
-        before = in_force("digest", "seen.tree_no", ENDS_SEEN, "g.name")
+        text = _ATTACH.replace("{held}", lease).replace("{states}", rows_of(shape.states, numbers))
+        seen = path_seen(numbers, leaf="s.leaf", beyond=origins()[-1], is_long=shape.is_long)
+        conditions.append(seen.is_whole)
+        text = text.replace("{conditions}", " ".join(conditions))
+        text = text.replace("{ends}", seen.ends).replace("{lanes}", seen.lanes)
+        before = in_force("digest", "seen.tree_no", seen.places, "g.name")
         return self._dialect.named(text.replace("{in_force}", before))
 
 
-ENDS_SEEN = ["seen.leaf", *(f"seen.end{number}" for number in range(1, LANES))]
-"""The ends of a path in the lanes that are looked at, as `in_force` takes them."""
+class PathSeen(NamedTuple):
+    """How a statement goes along the path to the leaf of the session that it has as `seen`."""
+
+    ends: str
+    """The columns that `seen` needs for it."""
+    lanes: str
+    """The joins."""
+    is_whole: str
+    """The condition that these are all lanes."""
+    places: str
+    """The query of the last places of the path in its lanes, as `in_force` takes it."""
 
 
-def in_force(column: str, tree_no: str, ends: Sequence[str], name: str) -> str:
+def path_seen(
+    numbers: Iterator[int], *, is_long: bool, leaf: str = "seen.leaf", beyond: str = f"seen.end{LANES}"
+) -> PathSeen:
+    """Return how a statement goes along a path, which it is told if it is long.
+
+    `leaf`, and what is `beyond` the lanes that are joined, are names that its condition can use.
+    """
+    if is_long:
+        in_lane, long = path_given(leaf, numbers)
+        return PathSeen("", "", in_lane, f"SELECT seen.leaf UNION ALL {long}")
+    above = values([f"seen.end{number}" for number in range(1, LANES)])
+    return PathSeen(ENDS, JOINED_LANES, f"AND {beyond} IS NULL", f"SELECT seen.leaf UNION ALL {above}")
+
+
+def path_given(leaf: str, numbers: Iterator[int]) -> tuple[str, str]:
+    """Return the condition that a leaf is in the lane of a path that is given, and the query of the places above."""
+    lane, above = next(numbers), next(numbers)
+    return f"AND {leaf} >> 32 = ${lane}::bigint", f"SELECT unnest(${above}::bigint[])"
+
+
+def values_of_path(path: Path | None) -> tuple[Any, ...]:
+    """Return the values for what `path_given` gives; the root is the last of the places."""
+    return () if path is None else (path.lane, [*path.above, 0])
+
+
+def values(places: Sequence[str]) -> str:
+    """Return a query of places, and of the root."""
+    return "VALUES " + ", ".join(f"({place})" for place in (*places, "0::bigint"))
+
+
+def in_force(column: str, tree_no: str, ends: str, name: str) -> str:
     """Return a subquery for a column of the state of that name in force at a leaf, all given as expressions.
 
-    `ends` are the last places of the leaf's path in its lanes, its own first.
+    `ends` is a query of the last places of the leaf's path in its lanes, and of the root.
     """
     text = _IN_FORCE.replace("{column}", column).replace("{tree}", tree_no).replace("{name}", name)
-    return text.replace("{ends}", ", ".join(f"({end})" for end in (*ends, "0::bigint")))
+    return text.replace("{ends}", ends)
 
 
 def rows_of(states: int, numbers: Iterator[int]) -> str:

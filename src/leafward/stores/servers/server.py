@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from leafward.core.errors import LeafwardError
 from leafward.stores.contracts import Durability, Head
 from leafward.stores.leases import Fence
+from leafward.stores.servers.paths import Paths
 from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.servers.quick_leases import QuickLeases
 from leafward.stores.sql import lease_statements, state_statements
@@ -53,6 +54,7 @@ class Server(ABC):
     def __init__(self, most_connections: int, *, keeps: bool) -> None:
         self._free = asyncio.Semaphore(most_connections)
         self._keeps = keeps
+        self._paths = Paths(self._look_up)
         self._idle: deque[tuple[float, Any]] = deque()
         """Connections, and since when each is not used; the last one used is lent first."""
 
@@ -73,6 +75,9 @@ class Server(ABC):
                     self._idle.append((time.monotonic(), connection))
                 else:
                     await self._give_back(connection)
+
+    async def _look_up(self, connection: Any, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
+        return await self.execute(connection, statement, parameters, writing=False)
 
     async def _give_back(self, connection: Any) -> None:
         try:
@@ -166,7 +171,9 @@ class Server(ABC):
 
     @abstractmethod
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
-        """Return the head of a session, or of one of its branches, in one round trip and as of one moment.
+        """Return the head of a session, or of one of its branches, as of one moment.
+
+        It is one round trip, unless the path is long and new to the process.
 
         `None` if the operation has to be run: there is no such session or leaf, or the way to its root is too long.
         """

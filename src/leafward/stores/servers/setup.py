@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import Any
 
@@ -52,16 +53,34 @@ async def check_names(server: Server, connection: Any, prefix: str, *, has_meta:
 
     The meta table is the first that is made: without it, not even a migration that was killed has left another.
     """
-    statement = COLUMNS.replace("{schema}", database)
-    columns: dict[str, set[str]] = {}
-    for table, column in await server.execute(connection, statement, (f"{prefix}%",), writing=False):
-        columns.setdefault(table, set()).add(column)
+    columns = await _columns(server, connection, prefix, database)
     meta = f"{prefix}meta"
     if meta in columns and columns[meta] != {"name", "value"}:
         raise _foreign(server, meta)
     for name in () if has_meta else tables.TABLES:
         if f"{prefix}{name}" in columns:
             raise _foreign(server, f"{prefix}{name}")
+
+
+async def _columns(server: Server, connection: Any, prefix: str, database: str) -> dict[str, set[str]]:
+    """Return the names of the columns of tables that begin so, by table."""
+    statement = COLUMNS.replace("{schema}", database)
+    columns: dict[str, set[str]] = {}
+    for table, column in await server.execute(connection, statement, (f"{prefix}%",), writing=False):
+        columns.setdefault(table, set()).add(column)
+    return columns
+
+
+async def statements(server: Server, connection: Any, prefix: str, *, done: int, database: str) -> AsyncIterator[str]:
+    """Yield what makes the tables those of this version, when so many steps are done; each is run before the next."""
+    for step in tables.STEPS[done:]:
+        added = [one for one in step if isinstance(one, tables.NewColumn)]
+        columns = await _columns(server, connection, prefix, database) if added else {}
+        for one in step:
+            if isinstance(one, str):
+                yield server.dialect.named(one)
+            elif one.name not in columns[f"{prefix}{one.table}"]:
+                yield server.dialect.named(one.statement)
 
 
 def _foreign(server: Server, table: str) -> ConfigurationError:

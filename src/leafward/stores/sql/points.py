@@ -6,9 +6,8 @@ last one of a range.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from leafward.core import lanes
 from leafward.core.attached_state import TURN, AttachedState, digest, is_same, read_states
@@ -33,8 +32,7 @@ ROOT = 0
 """The place of what is attached before the first message; no lane has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadOf:
+class HeadOf(NamedTuple):
     """Asks where a session stands; called, it returns the operation that finds out."""
 
     scope: Scope
@@ -53,8 +51,7 @@ class HeadOf:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class StatesOf:
+class StatesOf(NamedTuple):
     """Asks for the states in force at a message, or at the leaf; called, it returns the operation that finds them."""
 
     scope: Scope
@@ -73,28 +70,49 @@ class StatesOf:
         return found.states
 
 
-def in_force(session: SessionRow, place: int | None, names: Iterable[str]) -> Operation[dict[str, str]]:
-    """Return the states of these names in force at a place, going up from lane to lane until all are found."""
+def in_force(
+    session: SessionRow, place: int | None, names: Iterable[str], in_lane: Mapping[str, str] | None = None
+) -> Operation[dict[str, str]]:
+    """Return the states of these names in force at a place, going up from lane to lane until all are found.
+
+    `in_lane` is what the lane of the place holds of them, if that has been looked up, empty where removed.
+    """
     asked = wanted = list(dict.fromkeys(names))
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
     while wanted:
-        low, high = (ROOT, ROOT) if place is None else (lanes.before_first(lanes.lane_of(place)), place)
-        for name in wanted:
-            rows = yield sql.GET_STATE, (session.tree_no, name, low, high)
-            if rows:
-                found[name] = rows[0][0]
+        found |= (yield from _in_lane(session, place, wanted)) if in_lane is None else in_lane
         if place is None:
             break
+        in_lane = None
         wanted = [name for name in wanted if name not in found]
         place = (yield from walk(session, lanes.origin(lanes.lane_of(place)))) if wanted else None
-    return {name: text for name in asked if (text := found.get(name)) is not None}
+    return {name: text for name in asked if (text := found.get(name))}
+
+
+def _in_lane(session: SessionRow, place: int | None, names: Sequence[str]) -> Operation[dict[str, str]]:
+    """Return the last states of these names at a place, or above it in its lane, empty where removed."""
+    low, high = (ROOT, ROOT) if place is None else (lanes.before_first(lanes.lane_of(place)), place)
+    found: dict[str, str] = {}
+    for start in range(0, len(names), MOST_ASKED):
+        some = names[start : start + MOST_ASKED]
+        values = [value for name in some for value in (session.tree_no, name, low, high)]
+        texts = (yield sql.states_in_lane(len(some)), tuple(values))[0]
+        found |= {name: text for name, text in zip(some, texts, strict=True) if text is not None}
+    return found
 
 
 def attach(
-    session: SessionRow, place: int | None, states: Sequence[AttachedState], version: int
+    session: SessionRow,
+    place: int | None,
+    states: Sequence[AttachedState],
+    version: int,
+    in_lane: Mapping[str, str] | None = None,
 ) -> Operation[list[AttachedState]]:
-    """Attach states to a place; return those that were not in force there before."""
-    before = yield from in_force(session, place, (one.name for one in states))
+    """Attach states to a place; return those that were not in force there before.
+
+    `in_lane` is what was found of them in the lane of the place, or of the leaf right above it.
+    """
+    before = yield from in_force(session, place, (one.name for one in states), in_lane)
     # Of two with one name the last counts.
     changed = [one for one in {one.name: one for one in states}.values() if not is_same(one.text, before.get(one.name))]
     for name, text in changed:
@@ -152,19 +170,15 @@ def _on_trunk(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operat
     names, asked = list(dict.fromkeys(wanted)), list(dict.fromkeys(ids))
     if len(names) > MOST_ASKED or len(asked) > MOST_ASKED:
         return None
-    twice = [name for name in names for _ in range(2)]
-    rows = yield sql.head_on_trunk(len(names), len(asked)), (*twice, *asked, *scope_ids(scope))
-    if not rows:
+    rows = yield sql.head_on_trunk(len(names), len(asked)), (*names, *asked, *scope_ids(scope))
+    if not rows or sql.OFF_PATH in rows[0]:
         return None
     version, leaf, leaf_id, *found = rows[0]
-    texts = {name: text for name, text in zip(names, found, strict=False) if text}
-    low = None if leaf is None else lanes.before_first(lanes.lane_of(leaf))
-    known = {
-        one: low is not None and low < place <= leaf
-        for one, place in zip(asked, found[len(names) :], strict=True)
-        if place is not None
-    }
-    return Head(version, leaf_id, read_states(texts), known)
+    states = read_states((name, text) for name, text in zip(names, found, strict=False) if text)
+    places = zip(asked, found[len(names) :], strict=True) if asked else ()
+    low = lanes.before_first(lanes.lane_of(leaf or 0))
+    known = {one: leaf is not None and low < place <= leaf for one, place in places if place is not None}
+    return Head(version, leaf_id, states, known)
 
 
 def drop_unreachable(session: SessionRow, gone: Iterable[int]) -> Operation[None]:

@@ -106,26 +106,26 @@ def rename(scope: Scope, name: str) -> Operation[None]:
 
 def add_usage(scope: Scope, usage: Usage) -> Operation[bool]:
     session = yield from need_session(scope)
-    return (yield from count_usage(session, usage, is_new=True))
-
-
-def count_usage(session: SessionRow, usage: Usage, *, is_new: bool) -> Operation[bool]:
-    """Add usage to what a session has used, if it `is_new` or has a name that was not counted before."""
     at = yield from now()
+    is_counted = yield from note_usage(session, usage, at, is_new=True)
+    if is_counted:
+        yield sql.ADD_USAGE, (*usage[:3], at, session.session_no)
+    return is_counted
+
+
+def note_usage(
+    session: SessionRow, usage: Usage, at: int, *, is_new: bool, is_known: bool | None = None
+) -> Operation[bool]:
+    """Tell whether usage is to be counted: it `is_new`, or has a name that was not, and gets a row by it.
+
+    `is_known` says whether the name was counted before, if that has been looked up.
+    """
     if usage.usage_id is None:
-        if not is_new:
-            return False
-    elif (yield sql.HAS_USED, (session.session_no, usage.usage_id)):
+        return is_new
+    if (yield sql.HAS_USED, (session.session_no, usage.usage_id)) if is_known is None else is_known:
         return False
-    else:
-        yield (
-            sql.ADD_USED,
-            (
-                *(session.session_no, usage.usage_id, usage.model),
-                *(usage.input_tokens, usage.output_tokens, usage.cost, at),
-            ),
-        )
-    yield sql.ADD_USAGE, (usage.input_tokens, usage.output_tokens, usage.cost, at, session.session_no)
+    row = (usage.usage_id, usage.model, usage.input_tokens, usage.output_tokens, usage.cost)
+    yield sql.ADD_USED, (session.session_no, *row, at)
     return True
 
 

@@ -34,6 +34,10 @@ FIND_OTHER_AGENT = """
 
 MOVE_SESSION = "UPDATE {p}session SET leaf = ?, version = ?, window_tokens = ?, updated_at = ? WHERE session_no = ?"
 
+MOVE_AND_USE = """
+    UPDATE {p}session SET leaf = ?, version = ?, window_tokens = ?, input_tokens = input_tokens + ?,
+        output_tokens = output_tokens + ?, estimated_cost = estimated_cost + ?, updated_at = ? WHERE session_no = ?"""
+
 COUNT_OVERLAYS = "UPDATE {p}session SET overlays = ? WHERE session_no = ?"
 
 COUNT_RECLAIMED = "UPDATE {p}session SET reclaimed = ? WHERE session_no = ?"
@@ -185,16 +189,13 @@ LIST_CHANGES = "SELECT seq, kind, ids FROM {p}change WHERE session_no = ? AND se
 
 # States attached to places. Place 0 is the root, above every lane.
 
-GET_STATE = """
-    SELECT text FROM {p}point WHERE tree_no = ? AND name = ? AND place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1"""
-
-# Empty where the state was removed: what is not there at all may be at the root.
-_STATE_ON_TRUNK = """
-    coalesce(
-        (SELECT coalesce(p.text, '') FROM {p}point p WHERE p.tree_no = s.tree_no AND p.name = ?
-            AND p.place BETWEEN s.leaf >> 32 << 32 AND s.leaf ORDER BY p.place DESC LIMIT 1),
-        (SELECT p.text FROM {p}point p WHERE p.tree_no = s.tree_no AND p.name = ? AND p.place = 0)
-    )"""
+OFF_PATH = "elsewhere"
+"""In place of a state, which is an object: the nearest one before is not above the leaf."""
+# Empty where the state was removed. Only another lane that starts at the root has places between the root and these.
+_STATE_ON_TRUNK = f"""(
+        SELECT CASE WHEN p.place >= s.leaf >> 32 << 32 OR p.place = 0 THEN coalesce(p.text, '') ELSE '{OFF_PATH}' END
+        FROM {{p}}point p WHERE p.tree_no = s.tree_no AND p.name = ? AND p.place <= coalesce(s.leaf, 0)
+        ORDER BY p.place DESC LIMIT 1)"""
 _PLACE_ON_TRUNK = "(SELECT m.place FROM {p}message m WHERE m.tree_no = s.tree_no AND m.id = ?)"
 
 
@@ -202,7 +203,7 @@ _PLACE_ON_TRUNK = "(SELECT m.place FROM {p}message m WHERE m.tree_no = s.tree_no
 def head_on_trunk(names: int, ids: int) -> str:
     """Return a statement that reads the head of a session whose leaf is in a lane that starts at the root, or nowhere.
 
-    It asks for each name twice, for each id once, then for the session.
+    It asks for each name, for each id, then for the session.
     """
     columns = ", ".join(["", *[_STATE_ON_TRUNK] * names, *[_PLACE_ON_TRUNK] * ids])
     return f"""
@@ -210,6 +211,31 @@ def head_on_trunk(names: int, ids: int) -> str:
     FROM {{p}}session s LEFT JOIN {{p}}lane l ON l.lane_no = s.leaf >> 32
     WHERE s.owner_no = (SELECT owner_no FROM {{p}}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?
         AND l.origin IS NULL"""
+
+
+_STATE_IN_LANE = """(
+        SELECT coalesce(p.text, '') FROM {p}point p WHERE p.tree_no = ? AND p.name = ? AND p.place BETWEEN ? AND ?
+        ORDER BY p.place DESC LIMIT 1)"""
+
+
+@cache
+def states_in_lane(names: int) -> str:
+    """Return a statement for the last states of so many names in a range of places, empty where removed."""
+    return f"SELECT {', '.join([_STATE_IN_LANE] * names)}"
+
+
+_BELOW = """
+    SELECT l.floor, (SELECT max(m.place) FROM {p}message m WHERE m.place BETWEEN ? AND ?), (
+        SELECT m.place FROM {p}message m WHERE m.tree_no = ? AND m.id = ?)"""
+_NAMED = ", (SELECT m.place FROM {p}message m WHERE m.tree_no = ? AND m.id = ?)"
+_USED = ", (SELECT 1 FROM {p}used u WHERE u.session_no = ? AND u.usage_id = ?)"
+
+
+@cache
+def below_leaf(parent: bool, usage: bool, names: int) -> str:
+    """Return a statement for what an append below the leaf looks at: its lane's end, ids, usage and states."""
+    asked = [_BELOW, _NAMED if parent else "", _USED if usage else "", *[f", {_STATE_IN_LANE}"] * names]
+    return "".join(asked) + " FROM {p}lane l WHERE l.lane_no = ?"
 
 
 SET_STATE = """

@@ -6,7 +6,22 @@ its session's row, and a key that is checked is one more row to lock.
 
 from __future__ import annotations
 
-STEPS: tuple[tuple[str, ...], ...] = (
+from typing import NamedTuple
+
+
+class NewColumn(NamedTuple):
+    """A column that a table of an earlier version lacks. New tables have it, so only an upgrade needs to ALTER any."""
+
+    table: str
+    name: str
+    type: str
+
+    @property
+    def statement(self) -> str:
+        return f"ALTER TABLE {{p}}{self.table} ADD COLUMN {self.name} {self.type}"
+
+
+STEPS: tuple[tuple[str | NewColumn, ...], ...] = (
     (
         """
         CREATE TABLE {p}owner (
@@ -170,6 +185,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
             token {int} NOT NULL,
             holder {id},
             expires_at {int} NOT NULL,
+            label {key},
+            since {int},
+            process {id},
             PRIMARY KEY (user_id, session_id)
         ){options}""",
         """
@@ -178,7 +196,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
             user_id {id} NOT NULL,
             session_id {id} NOT NULL,
             holder {id} NOT NULL,
-            expires_at {int} NOT NULL
+            expires_at {int} NOT NULL,
+            process {id}
         ){options}""",
         "CREATE INDEX {p}ticket_slot ON {p}ticket (user_id, session_id, ticket_no)",
         """
@@ -213,10 +232,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
         ){options}""",
     ),
     (
-        "ALTER TABLE {p}lease ADD COLUMN label {key}",
-        "ALTER TABLE {p}lease ADD COLUMN since {int}",
-        "ALTER TABLE {p}lease ADD COLUMN process {id}",
-        "ALTER TABLE {p}ticket ADD COLUMN process {id}",
+        NewColumn("lease", "label", "{key}"),
+        NewColumn("lease", "since", "{int}"),
+        NewColumn("lease", "process", "{id}"),
+        NewColumn("ticket", "process", "{id}"),
         """
         CREATE TABLE {p}sent (
             sent_no {serial},

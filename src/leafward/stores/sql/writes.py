@@ -34,7 +34,7 @@ from leafward.stores.sql.operations import (
     walk,
 )
 from leafward.stores.sql.overlays import move_ends, weigh_window
-from leafward.stores.sql.registry import count_usage
+from leafward.stores.sql.registry import note_usage
 
 
 def append(
@@ -55,16 +55,20 @@ def append(
             raise MessageNotFound(parent)
         return Appended([], 0, None)
     session = found or (yield from create_session(scope))
-    placed = yield from _place(indexing, session, drafts, parent)
+    seen = yield from _look(session, drafts, parent, state, usage)
+    placed = yield from _place(indexing, session, drafts, parent, seen)
     place, rows = placed.last, placed.rows
     if not drafts and state:
         place = yield from _find_parent(session, parent)
     version = session.version + 1
-    attached = (yield from points.attach(session, place, state, version)) if state else ()
+    in_lane = seen.states if seen is not None and placed.is_below_leaf else None
+    attached = (yield from points.attach(session, place, state, version, in_lane)) if state else ()
+    at = yield from now()
     counted = False
     if usage is not None:
-        named = _named(usage, rows, (yield from now()))
-        counted = yield from count_usage(session, named, is_new=bool(rows) or not drafts)
+        named = _named(usage, rows, at)
+        is_known = seen.is_counted if seen is not None and named is usage else None
+        counted = yield from note_usage(session, named, at, is_new=bool(rows) or not drafts, is_known=is_known)
     # Of a retry, which finds all its messages stored, nothing is expected.
     is_new = bool(rows) if drafts else bool(attached) or counted
     if is_new and expected_version is not None and expected_version != session.version:
@@ -78,16 +82,65 @@ def append(
         attached_to=placed.messages[-1].id if drafts else (yield from _id_at(place)),
         counted=counted,
     )
+    used = usage[:3] if usage is not None and counted else ()
     if not rows:
         if attached:
             yield from record(session, "state", [] if result.attached_to is None else [result.attached_to])
+        if used:
+            yield sql.ADD_USAGE, (*used, at, session.session_no)
         return result
     yield sql.ADD_MESSAGE, rows if len(rows) > 1 else rows[0]
     session = session._replace(leaf=rows[-1][0], window=placed.window)
     if weigh and session.window is None:
         session = session._replace(window=(yield from weigh_window(session)))
-    yield sql.MOVE_SESSION, (session.leaf, version, session.window, (yield from now()), session.session_no)
+    move = sql.MOVE_AND_USE if used else sql.MOVE_SESSION
+    yield move, (session.leaf, version, session.window, *used, at, session.session_no)
     return result._replace(weight=(yield from _weight(session))) if weigh else result
+
+
+class _Seen(NamedTuple):
+    """What one statement tells an append about its session."""
+
+    known: int | None
+    """The place of the message that has the id of the first one."""
+    parent: int | None
+    """The place of the parent, if it is named."""
+    end: tuple[int, int | None]
+    """The floor of the leaf's lane, and its last place."""
+    is_counted: bool
+    """Whether usage of that name is counted."""
+    states: dict[str, str] | None
+    """The last states in the leaf's lane at the leaf or above it, empty where removed; `None` if too many are asked."""
+
+
+def _look(
+    session: SessionRow, drafts: Sequence[Draft], parent: ParentId, state: Sequence[AttachedState], usage: Usage | None
+) -> Operation[_Seen | None]:
+    leaf = session.leaf
+    if leaf is None or not drafts:
+        return None
+    lane, tree_no = lanes.lane_of(leaf), session.tree_no
+    values: list[Any] = [leaf, lanes.last_of(lane), tree_no, drafts[0].message.id]
+    is_named = isinstance(parent, str)
+    if is_named:
+        values += (tree_no, parent)
+    usage_id = None if usage is None else usage.usage_id
+    if usage_id is not None:
+        values += (session.session_no, usage_id)
+    names = list(dict.fromkeys(one.name for one in state))
+    is_asked = len(names) <= points.MOST_ASKED
+    low = lanes.before_first(lane)
+    for name in names if is_asked else ():
+        values += (tree_no, name, low, leaf)
+    rows = yield sql.below_leaf(is_named, usage_id is not None, len(names) if is_asked else 0), (*values, lane)
+    floor, last, known, *found = rows[0]
+    return _Seen(
+        known,
+        found.pop(0) if is_named else None,
+        (floor, last),
+        bool(found.pop(0)) if usage_id is not None else False,
+        {name: text for name, text in zip(names, found, strict=True) if text is not None} if is_asked else None,
+    )
 
 
 class _Placed(NamedTuple):
@@ -101,9 +154,13 @@ class _Placed(NamedTuple):
     """The place of the last one."""
     window: int | None
     """Tokens of the history that ends at the last new one."""
+    is_below_leaf: bool = False
+    """Whether all of them are new and below the leaf."""
 
 
-def _place(indexing: Indexing, session: SessionRow, drafts: Sequence[Draft], parent: ParentId) -> Operation[_Placed]:
+def _place(
+    indexing: Indexing, session: SessionRow, drafts: Sequence[Draft], parent: ParentId, seen: _Seen | None
+) -> Operation[_Placed]:
     """Find a place for each message that is not stored yet."""
     tip = session.leaf
     window = session.window
@@ -112,15 +169,18 @@ def _place(indexing: Indexing, session: SessionRow, drafts: Sequence[Draft], par
     opened: set[int] = set()
     stored: list[Message] = []
     rows = Many()
+    is_below_leaf = False
     for draft in drafts:
         message = draft.message
-        known = [] if session.version == 0 else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
+        is_new = session.version == 0 or (seen is not None and not stored and seen.known is None)
+        known = [] if is_new else (yield sql.FIND_MESSAGE, (session.tree_no, message.id))
         if known:
             above, message_id, role, at, body = known[0]
             stored.append(Message.stored(message_id, role, at, decode_body(body)))
             continue
         if not stored:
-            above = yield from _find_parent(session, parent)
+            above = yield from _find_parent(session, parent, seen)
+            is_below_leaf = above is not None and above == session.leaf
         # What goes under the leaf adds to the window; elsewhere it is another path, summed up when it is asked for.
         window = None if window is None or above != tip else window + draft.tokens
         if leaf is not None and above == leaf:
@@ -128,7 +188,8 @@ def _place(indexing: Indexing, session: SessionRow, drafts: Sequence[Draft], par
         else:
             # Only the batch's first message continues a lane of others, so that
             # the places of one version rise in the order of the batch.
-            above = yield from _next_place(session, above, may_continue=not opened)
+            end = seen.end if seen is not None and above == session.leaf else None
+            above = yield from _next_place(session, above, end, may_continue=not opened)
             yield from indexing.added(above)
         opened.add(lanes.lane_of(above))
         tip = leaf = above
@@ -139,7 +200,7 @@ def _place(indexing: Indexing, session: SessionRow, drafts: Sequence[Draft], par
             )
         )
         stored.append(message)
-    return _Placed(stored, rows, above, window)
+    return _Placed(stored, rows, above, window, is_below_leaf and len(rows) == len(drafts))
 
 
 def _named(usage: Usage, rows: Many, at: int) -> Usage:
@@ -272,24 +333,31 @@ def label(scope: Scope, message_id: str, name: str | None) -> Operation[None]:
     yield from record(session, "label", [message_id])
 
 
-def _find_parent(session: SessionRow, parent: ParentId) -> Operation[int | None]:
+def _find_parent(session: SessionRow, parent: ParentId, seen: _Seen | None = None) -> Operation[int | None]:
     if parent is LATEST_LEAF:
         return session.leaf
-    return None if parent is None else (yield from find_place(session, parent))
+    if parent is None:
+        return None
+    return seen.parent if seen is not None and seen.parent is not None else (yield from find_place(session, parent))
 
 
-def _next_place(session: SessionRow, above: int | None, *, may_continue: bool) -> Operation[int]:
+def _next_place(
+    session: SessionRow, above: int | None, end: tuple[int, int | None] | None, *, may_continue: bool
+) -> Operation[int]:
     """Return the place for a child: in its parent's lane when the parent is the lane's last, else in a new lane."""
-    if above is not None and may_continue and (place := (yield from continued(session, above))) is not None:
+    if above is not None and may_continue and (place := (yield from continued(session, above, end))) is not None:
         return place
     lane = cast(int, (yield sql.ADD_LANE, (session.tree_no, above))[0][0])
     return lanes.before_first(lane) + 1
 
 
-def continued(session: SessionRow, above: int) -> Operation[int | None]:
-    """Return the place for a child in its parent's lane; `None` when the child has to begin a lane."""
+def continued(session: SessionRow, above: int, end: tuple[int, int | None] | None = None) -> Operation[int | None]:
+    """Return the place for a child in its parent's lane; `None` when the child has to begin a lane.
+
+    `end` is the floor and the last place of the lane, if they are known.
+    """
     lane = lanes.lane_of(above)
-    floor, last = (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
+    floor, last = end or (yield sql.GET_LANE_END, (above, lanes.last_of(lane), lane))[0]
     # States of deleted messages after it may be in force on a branch: a lane of its own stays clear of them.
     if last == above and (floor <= above + 1 or not (yield from points.has_any(session, above + 1, floor))):
         return max(above + 1, floor)
