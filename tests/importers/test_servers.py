@@ -15,7 +15,7 @@ from leafward.stores import MysqlAgentStateStore, MysqlSession, RedisAgentStateS
 from leafward.stores.redis.legacy import open_older_keys
 from leafward.stores.servers import legacy
 from tests.importers.contract import COUNTS, Failing, Stopped, counts, everything
-from tests.importers.left import DOCUMENTS, USER123, LeftInRedis, LeftInTables
+from tests.importers.left import DOCUMENTS, USER123, LeftInFiles, LeftInRedis, LeftInTables
 from tests.servers.redis import Redis
 from tests.stores.both_servers import elsewhere
 from tests.stores.redis_store import command, forget
@@ -24,9 +24,20 @@ from tests.stores.states.redis_states import OldLeafward
 T, B = "agentscope_sessions", "agentscope_sessions_backup"
 
 
+LOOK_ALIKES = ["acme", "1440", "User", "a:b", "O'Neil", "客服:7"]
+"""Ids that Java has in directories whose names are valid base64url."""
+
+
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "target"
+
+
+async def left_look_alikes(tmp_path: Path) -> LeftInFiles:
+    left = LeftInFiles(tmp_path / "sessions")
+    for id in LOOK_ALIKES:
+        await left.states(id, USER123)
+    return left
 
 
 class TestAnOldTable:
@@ -168,6 +179,17 @@ class TestTables:
             assert "'a:b'" in what
             assert why == "it may be session 'b' of user 'a' in 2.x, and is not moved"
 
+    async def test_of_a_target_have_the_ids_that_java_gave_to_directories(
+        self, left: LeftInTables, tmp_path: Path
+    ) -> None:
+        files = await left_look_alikes(tmp_path)
+
+        report = await migrate(files.root, left.named)
+
+        assert (report.sessions, report.failed, report.left_out) == (len(LOOK_ALIKES), [], [])
+        slots = {slot for (slot,) in await left.ask(f"SELECT DISTINCT session_id FROM {T}")}
+        assert slots == {f"__anon__:{id}" for id in LOOK_ALIKES}
+
     async def test_users_of_ours_keep_their_sessions(self, left: LeftInTables, target: Path) -> None:
         keys = [SessionKey("s1", "alice"), SessionKey("x" * 200, "y" * 200), SessionKey("~x00")]
         async with MysqlSession(left.named) as states:
@@ -260,6 +282,17 @@ class TestKeys:
         async with RedisAgentStateStore(left.named) as states:
             assert await states.list_session_keys() == {SessionKey(id)}
         assert (await migrate(left.named, left.named)).written == 0
+
+    async def test_of_a_target_have_the_ids_that_java_gave_to_directories(
+        self, left: LeftInRedis, tmp_path: Path
+    ) -> None:
+        files = await left_look_alikes(tmp_path)
+
+        report = await migrate(files.root, left.named)
+
+        assert (report.sessions, report.failed, report.left_out) == (len(LOOK_ALIKES), [], [])
+        for id in LOOK_ALIKES:
+            assert command(left.named, "LLEN", f"{left.prefix}__anon__/{id}:memory_messages:list") == 2
 
     async def test_that_may_be_of_2x_are_left_out_with_the_reason(self, left: LeftInRedis) -> None:
         await left.states("al/ice", USER123)

@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -215,7 +216,7 @@ class TestTornAppends:
             assert texts(files) == expected
             files.put_list(S, "x", [*old, *more, '{"last":1}'])
             assert path.read_bytes() == whole + b'{"last":1}\n'
-            assert mark.read_text() == lists.mark_of(path.read_bytes())
+            assert mark.read_text().removesuffix(" after append") == lists.mark_of(path.read_bytes())
 
     def test_an_append_of_which_blocks_are_missing_is_none(self, root: Path) -> None:
         files = opened(root)
@@ -266,6 +267,50 @@ class TestTornAppends:
         assert path.stat().st_ino == before
         files.put_list(S, "x", MORE)
         assert path.stat().st_ino != before
+
+
+class TestPowerCuts:
+    POOL: ClassVar = [[], ["1"], ["1", "2"], ["1", "2", "3"], ["2"]]
+
+    @pytest.mark.parametrize("theirs", [False, True])
+    def test_no_mark_that_may_be_left_hides_what_was_saved(
+        self, root: Path, theirs: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number, saved in enumerate(product(self.POOL, repeat=3)):
+            place = root / str(number) / "s"
+            files = opened(place.parent)
+            files.put_list(S, "x", ["1"])
+            if theirs:
+                (place / "x.hash").write_text(HASH)
+            with monkeypatch.context() as patch:
+                left = marks_on_disk(place / "x.hash", patch)
+                for texts_of in saved:
+                    files.put_list(S, "x", texts_of)
+            os.utime(place / "x.jsonl", (0, 0))
+            for mark in left:
+                (place / "x.hash").write_bytes(mark)
+                assert texts(files) == saved[-1], (saved, mark)
+
+
+def marks_on_disk(path: Path, patch: pytest.MonkeyPatch) -> list[bytes]:
+    """Return what may be left of a mark if the power is cut now: what was flushed last, and all that came later."""
+    left = [path.read_bytes()]
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(number: int, *arguments: Any) -> Any:
+            found = real(number, *arguments)
+            if path.stat().st_ino == os.fstat(number).st_ino:
+                if name == "fsync":
+                    left.clear()
+                left.append(path.read_bytes())
+            return found
+
+        return call
+
+    patch.setattr(os, "fsync", noted("fsync", lambda _: None))
+    for name in ("pwrite", "ftruncate"):
+        patch.setattr(os, name, noted(name, getattr(os, name)))
+    return left
 
 
 class TestFullDisks:

@@ -83,6 +83,9 @@ class TestWhatJavaMade:
             assert await states.get(SessionKey("s1", hidden), "agent_state") == {"whose": hidden}
             assert await states.list_session_keys(hidden) == {SessionKey("s1", hidden)}
             assert await states.list_session_keys(id) == {SessionKey("s1", id), SessionKey("s2", id)}
+            await states.delete(SessionKey("s1", id))
+            assert not (root / id / "s1").exists()
+            assert await states.exists(SessionKey("s1", hidden))
 
     @pytest.mark.parametrize("id", LOOK_ALIKES)
     async def test_a_session_of_1x_has_its_literal_name(self, root: Path, id: str) -> None:
@@ -96,6 +99,10 @@ class TestWhatJavaMade:
             assert len((root / id / "memory_messages.jsonl").read_text().splitlines()) == 2
             # It is this session's by now.
             assert await states.get_list(decoded(id) or "", "memory_messages") == []
+            assert await states.exists(id)
+            await states.delete(id)
+            assert await states.list_session_keys() == set()
+        assert not (root / id).exists()
 
     async def test_an_encoded_id_finds_what_java_saved_for_it(self, root: Path) -> None:
         write(root / "__anon__" / "c2VzcyAx" / "notes.json", {"n": 1})

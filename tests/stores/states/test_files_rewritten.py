@@ -15,6 +15,7 @@ import pytest
 from leafward import StateDecodeError, open_store
 from leafward.stores import AgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
 from leafward.stores.files import unfinished
+from leafward.stores.files.folder import Folder
 from leafward.stores.files.state_names import lists_missing
 from tests.stores.states.killing import ROOT
 
@@ -94,8 +95,13 @@ class TestWhileJavaWrites:
             assert len(seen) > 3
             assert [*versions] == [*range(1, len(versions) + 1)]
 
-    async def test_a_list_is_waited_for_until_its_hash_is_there(self, place: Path) -> None:
-        async with JsonSession(place.parent) as states:
+    @pytest.mark.parametrize("layout", ["1.x", "2.x"])
+    async def test_a_list_is_waited_for_until_its_hash_is_there(self, place: Path, layout: str) -> None:
+        root = place.parent
+        if layout == "2.x":
+            (root / "__anon__").mkdir()
+            place = place.rename(root / "__anon__/s")
+        async with JsonFileAgentStateStore(root, layout=layout) as states:
             (place / "list.jsonl").write_text('{"n":1}\n')
             reading = asyncio.ensure_future(states.get_list("s", "list"))
             await asyncio.sleep(0.1)
@@ -171,6 +177,73 @@ class TestWhileJavaWrites:
             path.write_bytes(whole + b'{"n":5}\n')
             (path.parent / "list.hash").write_text("1f")
             assert await states.get_list("s", "list") == [*items, {"n": 5}]
+
+    @pytest.mark.parametrize("saved_last", ["by Java", "by us"])
+    @pytest.mark.parametrize("step", ["deleted", "made", "half", "cut between lines"])
+    async def test_a_save_waits_until_java_has_written_its_list(self, place: Path, saved_last: str, step: str) -> None:
+        path, items = place / "list.jsonl", [{"of": 0, "n": n} for n in range(300)]
+        javas, ours = items[:280], [*items, {"n": 300}]
+        lines = "".join(json.dumps(item, separators=(",", ":")) + "\n" for item in javas).encode()
+        written = {"deleted": 0, "made": 0, "half": 1000, "cut between lines": lines.index(b"\n", 1000) + 1}[step]
+        async with JsonSession(place.parent) as states:
+            if saved_last == "by us":
+                await states.save_list("s", "list", items)
+            path.unlink()
+            # As Java opens it: what is there already is not emptied.
+            number = None if step == "deleted" else os.open(path, os.O_WRONLY | os.O_CREAT)
+            if number is not None:
+                os.write(number, lines[:written])
+            saving = asyncio.ensure_future(states.save_list("s", "list", ours))
+            await asyncio.sleep(0.1)
+            assert not saving.done()
+            number = number or os.open(path, os.O_WRONLY | os.O_CREAT)
+            os.write(number, lines[written:])
+            os.close(number)
+            assert path.read_bytes() == lines
+            (place / "list.hash").write_text("1f")
+            await saving
+            assert await states.get_list("s", "list") == ours
+        assert len(path.read_bytes().splitlines()) == 301
+        assert (place / "list.hash").read_text().startswith("py:content ")
+
+    @pytest.mark.parametrize("step", ["deleted", "half"])
+    @pytest.mark.parametrize("kind", ["append", "replace"])
+    async def test_a_list_that_java_begins_to_write_during_a_save_is_not_mixed_with_it(
+        self, place: Path, kind: str, step: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, items = place / "list.jsonl", [{"of": 0, "n": n} for n in range(300)]
+        ours = [*items, {"n": 300}] if kind == "append" else items[1:]
+        lines = b'{"n":1}\n' * 200
+        begun, java, sync = asyncio.Event(), list[int](), Folder.sync
+
+        def begin(self: Folder, number: int) -> None:
+            sync(self, number)
+            if not java:
+                path.unlink()
+                java.append(-1 if step == "deleted" else os.open(path, os.O_WRONLY | os.O_CREAT))
+                if step == "half":
+                    os.write(java[0], lines[:800])
+                loop.call_soon_threadsafe(begun.set)
+
+        loop = asyncio.get_running_loop()
+        async with JsonSession(place.parent) as states, JsonSession(place.parent) as readers:
+            await states.save("other", "x", {})
+            with monkeypatch.context() as patch:
+                patch.setattr(Folder, "sync", begin)
+                saving = asyncio.ensure_future(states.save_list("s", "list", ours))
+                await begun.wait()
+                reading = asyncio.ensure_future(readers.get_list("s", "list"))
+                await asyncio.sleep(0.1)
+                assert not saving.done()
+                assert not reading.done()
+            number = os.open(path, os.O_WRONLY | os.O_CREAT) if step == "deleted" else java[0]
+            os.write(number, lines if step == "deleted" else lines[800:])
+            os.close(number)
+            (place / "list.hash").write_text("1f")
+            await saving
+            assert await reading in (ours, [{"n": 1}] * 200)
+            assert await states.get_list("s", "list") == ours
+        assert not [*place.parent.glob(".leafward.new*")]
 
     async def test_what_we_write_is_never_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(unfinished, "_PAUSE", FOR_EVER)
@@ -266,6 +339,21 @@ class TestWhatWasLeft:
         async with JsonSession(tmp_path) as states:
             assert await states.get_list("s", "list") == found
         assert caplog.records == []
+
+    @pytest.mark.parametrize("saved_last", ["by Java", "by us"])
+    async def test_a_save_is_not_added_to_a_list_that_java_may_go_on_writing(
+        self, place: Path, saved_last: str
+    ) -> None:
+        path, items = place / "list.jsonl", [{"of": 0, "n": n} for n in range(300)]
+        async with JsonSession(place.parent) as states:
+            if saved_last == "by us":
+                await states.save_list("s", "list", items)
+            path.unlink()
+            with path.open("wb", buffering=0) as java:
+                java.write(b'{"of":0,"n":0}\n{"of":0,"n":1}\n')
+                await asyncio.wait_for(states.save_list("s", "list", items[:5]), 5)
+                java.write(b'{"of":0,"n":2}\n{"of":')
+            assert await states.get_list("s", "list") == items[:5]
 
     async def test_a_line_that_was_added_to_our_list_is_read_without_a_warning(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

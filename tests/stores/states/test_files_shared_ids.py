@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from leafward import SessionKey
 from leafward.core.ids import refusal
-from leafward.stores import JsonFileAgentStateStore
-from leafward.stores.files.names import SAFE, decoded
+from leafward.importers.agentscope import migrate
+from leafward.stores import InMemoryAgentStateStore, JsonFileAgentStateStore
+from leafward.stores.files.names import SAFE, decoded, hashed
 from leafward.stores.files.state_tree import digest_of, version_text
 
 LIKELY = [
@@ -41,6 +42,9 @@ LIKELY = [
         "wx|59974",
         "a+b@x.de",
         "a%2Fb",
+        "a,b",
+        "O'Neil",
+        "a(b)c",
         "👍",
         "👨\u200d👩\u200d👧",
     ),
@@ -286,6 +290,42 @@ class TestAfterAnOlderLeafward:
         assert java.value(key, "agent_meta") == {"n": 2}
         assert java.read(key)["memory_messages.jsonl"] == LIST
 
+    @pytest.mark.parametrize("id", ["a:b", "客"])
+    @pytest.mark.parametrize("user", [False, True])
+    async def test_a_session_that_it_split_is_javas_and_what_it_saved_apart_is_named_once(
+        self, java: Java, id: str, user: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        key = SessionKey("s1", id) if user and java.layout == "2.x" else SessionKey(id)
+        java.save(key)
+        # Where it saved what it did not find.
+        apart = java.root.joinpath(
+            *(hashed(id) if one == encoded(id) else one for one in javas_place(java.layout, key))
+        )
+        apart.mkdir(parents=True)
+        (apart / "agent_meta.json").write_text('{"n":"apart"}')
+        (apart / "agent_meta.ver").write_bytes(version_text(1, digest_of(b'{"n":"apart"}')))
+        (apart / "~ids").write_text(json.dumps([key.user_id, key.session_id]))
+        async with java.ours() as states:
+            for _ in range(2):
+                assert await states.get(key, "agent_meta") == {"n": 1}
+            [warning] = caplog.records
+            assert f"session {key.session_id!r} is in " in warning.getMessage()
+            assert f"{apart} holds states of it as well" in warning.getMessage()
+            assert await states.list_session_keys(key.user_id) == {key}
+            await states.save(key, "agent_meta", {"n": 2})
+            assert java.value(key, "agent_meta") == {"n": 2}
+            assert (apart / "agent_meta.json").read_text() == '{"n":"apart"}'
+            for dry_run in (True, False):
+                report = await migrate(java.root, InMemoryAgentStateStore(), dry_run=dry_run)
+                [(left_out, reason)] = report.left_out
+                assert left_out == str(apart)
+                assert f"session {key.session_id!r} is also in" in reason
+            # What is deleted does not come back from the other directory.
+            await states.delete(key)
+            assert not await states.exists(key)
+            assert await states.list_session_keys(key.user_id) == set()
+        assert not [*java.root.rglob("*.json*")]
+
 
 class Drawn(NamedTuple):
     """An id, and the one that Java encodes to its name, or `None` where the name is promised to be read literally."""
@@ -315,6 +355,7 @@ def found_ids() -> st.SearchStrategy[str]:
     kinds = [
         st.builds("{}{}{}".format, word, st.sampled_from(" :/@"), word),
         st.builds("{}x{}{}".format, word, st.sampled_from("#|+%"), word),
+        st.builds("{}{}{}".format, word, st.sampled_from(",'&=;!?*$()[]{}<>^~\""), word),
         st.builds("{}.{}@{}.com".format, word, word, word),
         st.builds(
             "{}{}{}".format, letters, st.sampled_from(["", ":", " ", "-", "#"]), word | letters.map(lambda _: "7")
@@ -324,8 +365,12 @@ def found_ids() -> st.SearchStrategy[str]:
     ]
     # What is called like a number or a word is promised to be one.
     return st.one_of(kinds).filter(
-        lambda id: not looks_literal(encoded(id)) and (id.isascii() or not encoded(id).isalpha())
+        lambda id: not looks_literal(encoded(id)) and (is_separated(id) or not encoded(id).isalpha())
     )
+
+
+def is_separated(id: str) -> bool:
+    return re.fullmatch("[A-Za-z0-9 :/@._#|+%]+", id) is not None
 
 
 def looks_literal(name: str) -> bool:

@@ -236,6 +236,17 @@ class TestRows(InATable):
         assert hashed.startswith("~h")
         assert await states.list_session_keys("ü" * 200) == {SessionKey("s" * 100, "ü" * 200)}
 
+    async def test_of_a_user_with_a_colon_are_read_as_java_lists_them(
+        self, states: StateStore, kind: Kind, url: str, prefix: str
+    ) -> None:
+        await states.exists("s1")
+        await self.put(kind, url, prefix, ("a:b:s1", "x", 0, '{"by":"java"}'))
+        assert await states.list_session_keys("a") == {SessionKey("b:s1", "a")}
+        assert await states.get(SessionKey("b:s1", "a"), "x") == {"by": "java"}
+        assert await states.get(SessionKey("s1", "a:b"), "x") is None
+        await states.save(SessionKey("s1", "a:b"), "x", {"by": "python"})
+        assert await states.get(SessionKey("b:s1", "a"), "x") == {"by": "java"}
+
 
 class TestTheOldLayout(InATable):
     async def test_is_that_of_1x(self, kind: Kind, url: str, prefix: str) -> None:

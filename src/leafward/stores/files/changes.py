@@ -9,6 +9,7 @@ import msgspec
 
 from leafward.core.errors import OutcomeUnknown, StaleState, StoreError
 from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.unfinished import BeingWritten
 from leafward.stores.files.writing import named, write_all
 
 UNFINISHED = ".leafward.new"
@@ -82,7 +83,7 @@ class Changes:
                 if check is not None:
                     check()
                 self._do(_Plan(moves, list(removing), []), planned=at_once or bool(removing))
-            except (OSError, StaleState):
+            except (OSError, StaleState, BeingWritten):
                 for unfinished, _ in moves:
                     self._folder.remove(unfinished, synced=False)
                 raise

@@ -12,7 +12,7 @@ from leafward.core.errors import ConfigurationError, StateDecodeError, StoreErro
 from leafward.stores.files import state_names as names
 from leafward.stores.files.changes import PLAN
 from leafward.stores.files.folder import Parts, UntouchedFolder
-from leafward.stores.files.names import ESCAPE, decoded, is_likely_encoded
+from leafward.stores.files.names import ANONYMOUS, decoded, is_likely_encoded
 from leafward.stores.files.older_states import session_file
 from leafward.stores.files.read_tree import ReadTree
 from leafward.stores.files.state_names import files_of
@@ -112,7 +112,7 @@ class OlderFiles:
         slot: Slot | None = None
         try:
             with named(self._folder.shown((directory,))):
-                if not any(map(names.is_state, self._folder.files((directory,)))):
+                if not self._has_states((directory,)):
                     return Slot(None, directory), {}
                 slot = self._slot_in(directory)
                 if slot is None:
@@ -138,22 +138,26 @@ class OlderFiles:
         """Return directories of 2.x that an older leafward left beside others of the same sessions."""
         found: dict[str, str] = {}
         for user in self._folder.directories(()):
-            for found_in in self._folder.below((user,)):
-                session = found_in.name
-                home = user.removeprefix(ESCAPE), session.removeprefix(ESCAPE)
-                is_doubled = home != (user, session) and any(map(names.is_state, found_in.files))
-                is_doubled = is_doubled and not self._are_of_two((user, session), home)
-                if is_doubled and any(map(names.is_state, self._folder.files(home))):
-                    text = f"session {home[1]!r} is also in {self._folder.shown(home)}, and that one is read"
-                    found[self._folder.shown((user, session))] = text
+            for session in self._folder.directories((user,)):
+                try:
+                    found |= self._doubles_of(user, session)
+                except StoreError as error:
+                    found[self._folder.shown((user, session))] = str(error)
         return found
 
-    def _are_of_two(self, one: Parts, other: Parts) -> bool:
-        """Tell whether two directories are known to be sessions of two ids."""
-        places = StatePlaces(self._tree(), "2.x")
-        known, literal = places.noted(other), other[-1]
-        users = {places.noted(one).user_id, known.user_id} - {None}
-        return len(users) == 2 or known.session_id not in (None, literal)
+    def _doubles_of(self, user: str, session: str) -> dict[str, str]:
+        """Return the directories beside one, with the reason, whoever's it is."""
+        places, found = StatePlaces(self._tree(), "2.x"), dict[str, str]()
+        users = [None] if user == ANONYMOUS else _readings(user)
+        for slot in [Slot(user_id, session_id) for user_id in users for session_id in _readings(session)]:
+            full = [place for place in places.find(slot, warn=False) if self._has_states(place)]
+            for place in full[1:]:
+                text = f"session {slot.session_id!r} is also in {self._folder.shown(full[0])}, and that one is read"
+                found[self._folder.shown(place)] = text
+        return found
+
+    def _has_states(self, place: Parts) -> bool:
+        return any(map(names.is_state, self._folder.files(place)))
 
     def _slot_in(self, directory: str) -> Slot | None:
         other = decoded(directory)
@@ -173,6 +177,12 @@ class OlderFiles:
                 return None if file is None else tree.read(file)
         except StoreError as error:
             raise StateDecodeError(None, session_id, None, str(error)) from error
+
+
+def _readings(name: str) -> list[str]:
+    """Return the ids that a name may stand for."""
+    other = decoded(name)
+    return [name] if other is None else [name, other]
 
 
 class _Files(StateFiles):

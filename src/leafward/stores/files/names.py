@@ -41,7 +41,9 @@ _LITERAL = re.compile(r"[0-9a-f-]+|[0-9A-F-]+")
 """Numbers, hexadecimal numbers and UUIDs."""
 _WORD = re.compile(r"[a-z]*(?:[A-Z][a-z]{2,})*|[A-Z]+")
 """Words: `acme`, `User`, `UserList`, `ABC`."""
-_PLAIN = r"A-Za-z0-9 :/@._#|+%\-"
+_PLAIN = r" -~"
+_SEPARATED = re.compile(r"[A-Za-z0-9 :/@._#|+%-]+")
+"""Letters and digits with the usual separators."""
 _SIGNS = r"\xa0-\xbf\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2100-\u214f\u2460-\u24ff\u3000-\u303f\uff00-\uffef"
 """Signs that are written between letters of any script: quotes, dashes, currencies, numbers in circles."""
 _SCRIPTS = (
@@ -129,8 +131,8 @@ def decoded(name: str) -> str | None:
 def is_likely_encoded(name: str) -> bool:
     """Tell whether a name that may be an encoding is taken for one: lookups, listings, saves and `migrate` ask this.
 
-    Of random names of 4 characters up to 6 in 1,000 are taken for an encoding, of longer ones up to 2 in 1,000; of
-    115,000 words in programs and documents 11 are. Numbers, also hexadecimal ones, and UUIDs never are.
+    Of random names of 4 characters up to 10 in 1,000 are taken for an encoding, of longer ones up to 4 in 1,000.
+    Numbers, also hexadecimal ones, and UUIDs never are.
     """
     text = decoded(name)
     if text is None or len(name) < _SHORT or _LITERAL.fullmatch(name):
@@ -138,7 +140,7 @@ def is_likely_encoded(name: str) -> bool:
     is_word = _WORD.fullmatch(name) is not None
     if len(name) == _SHORT:
         return (_THREE_BYTES_OF_A_WORD if is_word else _THREE_BYTES).fullmatch(text) is not None
-    if is_word and not text.isascii():
+    if is_word and not _SEPARATED.fullmatch(text):
         return False
     if len(name) >= _LONG and not is_word:
         return _NOT_PRINTED.sub("", text).isprintable()

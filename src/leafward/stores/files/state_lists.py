@@ -3,6 +3,10 @@
 Java keeps a hash in place of the mark. Ours is not such a hash, so Java writes the whole list again. Our mark has the
 length and the checksum of the lines, so that a list which Java is writing is recognised. While lines are appended, the
 mark has the place where they begin and their checksums: if not all of them are there, none counts.
+
+The mark after a change is not flushed. So after a power cut an earlier one may stand beside the lines, from the last
+that was flushed on: that of an append of several lines, which could hide what was saved since. As long as this is
+possible the mark says so, and one is flushed before the list is replaced.
 """
 
 from __future__ import annotations
@@ -15,8 +19,11 @@ from zlib import crc32
 from leafward.core.json import decode_leniently
 from leafward.stores.states.table import EMPTY, FILLED
 
-_CONTENT = re.compile(r"py:content ([0-9]{1,18}) ([0-9a-f]{8})")
+_CONTENT = re.compile(r"py:content ([0-9]{1,18}) ([0-9a-f]{8})(?: after append)?")
+_SETTLED = re.compile(r"py:content [0-9]{1,18} [0-9a-f]{8}")
 _APPENDING = re.compile(r"py:append ([0-9]{1,18}) ([0-9a-f]{8}(?:,[0-9a-f]{8})*)")
+ANOTHERS = f"{FILLED} 0 ffffffff after append"
+"""The mark of lines that another program has begun to write since we changed the mark: it fits none."""
 
 
 class Lines(NamedTuple):
@@ -31,10 +38,21 @@ def to_lines(texts: Iterable[str]) -> bytes:
     return "".join([f"{text}\n" for text in texts]).encode()
 
 
-def mark_of(data: bytes, more: bytes = b"") -> str:
-    """Return the mark of a list whose lines are these bytes, and those that follow them."""
+def mark_of(data: bytes, more: bytes = b"", *, settled: bool = True) -> str:
+    """Return the mark of a list whose lines are these bytes, and those that follow them.
+
+    Unless it is `settled`, the disk may still have the mark of an append.
+    """
     size = len(data) + len(more)
-    return f"{FILLED} {size} {crc32(more, crc32(data)):08x}" if size else EMPTY
+    if not size:
+        return EMPTY
+    mark = f"{FILLED} {size} {crc32(more, crc32(data)):08x}"
+    return mark if settled else f"{mark} after append"
+
+
+def is_settled(mark: str) -> bool:
+    """Tell whether the disk can have neither the mark of an append nor a hash of Java's where this mark is read."""
+    return _SETTLED.fullmatch(mark) is not None
 
 
 def mark_before(texts: Sequence[str]) -> str:

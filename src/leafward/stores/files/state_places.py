@@ -34,7 +34,6 @@ class _Found(NamedTuple):
 
     place: Parts
     files: list[str]
-    is_certain: bool
 
     @property
     def is_empty(self) -> bool:
@@ -53,14 +52,13 @@ class StatePlaces:
     def find(self, slot: Slot, *, warn: bool = True) -> list[Parts]:
         """Return where a session is: the first place is its own, another one is what an older leafward left.
 
-        What nothing tells to be the session's is its own only where nothing else is.
+        Where AgentScope finds it comes first, unless nothing is there.
         """
         places = self._places(slot)
         if len(places) == 1:
             return places
         found = [one for one in (self._look_at(place, slot, warn=warn) for place in places) if one is not None]
-        certain = [one for one in found if one.is_certain] or found
-        ranked = sorted(certain, key=lambda one: one.is_empty)
+        ranked = sorted(found, key=lambda one: one.is_empty)
         if warn:
             self._warn_of(slot, [one.place for one in ranked if not one.is_empty])
         return [one.place for one in ranked]
@@ -76,15 +74,12 @@ class StatePlaces:
         unclear = self._unclear_names(place)
         self._refuse_two(place, unclear, files)
         noted = owners.noted(unclear, files, self._in(place))
-        is_certain = True
         for name, id, told in zip(unclear, (slot.user_id, slot.session_id), noted, strict=True):
             if not (owners.is_free(files) or owners.may_be(name, told, id)):
                 if warn and name is not None and told is None:
                     self._warn_of_passed_over(place, name, id)
                 return None
-            # Without a note a name is the id that is called so.
-            is_certain = is_certain and (name is None or told is not None or name == id)
-        return _Found(place, files, is_certain)
+        return _Found(place, files)
 
     def _refuse_two(self, place: Parts, unclear: Unclear, files: list[str]) -> None:
         """Raise if we and AgentScope keep different sessions in a directory: nothing tells which states are whose."""

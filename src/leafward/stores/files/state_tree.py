@@ -13,10 +13,10 @@ from hashlib import sha256
 from leafward.core.errors import OutcomeUnknown, StoreError
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files.changes import Changes
-from leafward.stores.files.folder import Content, Folder, Parts
+from leafward.stores.files.folder import Content, Folder, Parts, Stamp
 from leafward.stores.files.seen_versions import SeenVersions
 from leafward.stores.files.state_names import NameFiles
-from leafward.stores.files.unfinished import Unfinished, mark_text
+from leafward.stores.files.unfinished import BeingWritten, Unfinished, mark_text
 from leafward.stores.files.writing import named, write_all
 
 _VERSION = re.compile(rb"([1-9][0-9]{0,18}) ([0-9a-f]{64})( found)?\n")
@@ -128,19 +128,15 @@ class StateTree(Changes):
     def mark(self, files: NameFiles) -> str:
         return mark_text(self.content(files.mark))
 
-    def set_mark(self, files: NameFiles, mark: str, *, durable: bool = True) -> None:
+    def set_mark(self, files: NameFiles, mark: str, *, before: Content | None, durable: bool) -> None:
         """Write what stands beside a list, in place: whatever a crash leaves of it is not a hash of Java's."""
-        before = self.read(files.mark)
-        if before == mark.encode():
-            return
         with named(self.folder.shown(files.mark)):
             number = self.folder.open(files.mark, make=True)
             assert number is not None
             try:
                 # Not emptied before: a system may flush a file that was, when it is closed.
                 write_all(number, mark.encode(), 0)
-                if len(before or b"") > len(mark):
-                    os.ftruncate(number, len(mark))
+                os.ftruncate(number, len(mark))
                 if durable:
                     self.folder.sync(number)
             finally:
@@ -148,34 +144,48 @@ class StateTree(Changes):
             if durable and before is None:
                 self.folder.sync_names(files.mark[:-1])
 
-    def set_mark_before(self, files: NameFiles, mark: str, *, durable: bool = False) -> None:
-        """Write the mark of a list that is about to be changed; Java's hash must be gone before."""
-        self.set_mark(files, mark, durable=durable or not lists.is_ours(self.read(files.mark) or b""))
-
     def set_mark_after(self, files: NameFiles, mark: str) -> None:
         """Write the mark of a list that was changed; without it, the lines are found to be all there."""
         with suppress(StoreError):
-            self.set_mark(files, mark, durable=False)
+            self.set_mark(files, mark, before=None, durable=False)
 
-    def append(self, files: NameFiles, data: bytes, texts: Sequence[str]) -> None:
-        """Write lines behind those of a list."""
-        start, lines = len(data), lists.to_lines(texts)
-        # One line alone is seen to be torn.
-        self.set_mark_before(files, lists.appending(start, texts), durable=len(texts) > 1)
+    def append(self, files: NameFiles, found: Content, noted: Content | None, texts: Sequence[str]) -> None:
+        """Write lines behind those that were found of a list, with a mark.
+
+        Raises:
+            BeingWritten: another process has begun to write the list since.
+        """
+        start, lines, mark = len(found.data), lists.to_lines(texts), mark_text(noted)
+        # One line alone is seen to be torn. Java's hash must be gone before anything else.
+        durable = len(texts) > 1 or not lists.is_ours(mark.encode())
+        self.set_mark(files, lists.appending(start, texts), before=noted, durable=durable)
         shown = self.folder.shown(files.items)
         with named(shown):
-            number = self.folder.open(files.items, make=True)
-            assert number is not None
+            number = self.folder.open(files.items)
             try:
+                # What is opened may be another file than the one that was found, and have another's place afterwards.
+                self.check_unchanged(files, found.stamp, None if number is None else Stamp.of(os.fstat(number)))
+                assert number is not None
                 try:
                     write_all(number, lines, start)
                 except OSError:
                     os.ftruncate(number, start)
                     raise
                 self._sync(number, shown)
+                self.check_unchanged(files, Stamp.of(os.fstat(number)), self.folder.stamp(files.items))
             finally:
-                os.close(number)
-        self.set_mark_after(files, lists.mark_of(data, lines))
+                if number is not None:
+                    os.close(number)
+        # The mark of one line, flushed, hides nothing.
+        settled = len(texts) == 1 and (durable or lists.is_settled(mark))
+        self.set_mark_after(files, lists.mark_of(found.data, lines, settled=settled))
+
+    def check_unchanged(self, files: NameFiles, found: Stamp | None, stamp: Stamp | None) -> None:
+        """Raise `BeingWritten` if the lines of a list, whose mark we have changed, are not those that were found."""
+        if stamp != found:
+            if lists.is_ours(self.mark(files).encode()):
+                self.set_mark_after(files, lists.ANOTHERS)
+            raise BeingWritten({files.items: stamp})
 
     def _sync(self, number: int, shown: str) -> None:
         try:

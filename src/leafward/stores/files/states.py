@@ -9,7 +9,7 @@ from leafward.core.pretty import pretty
 from leafward.stores.files import older_states as older
 from leafward.stores.files import state_lists as lists
 from leafward.stores.files import state_names as names
-from leafward.stores.files.folder import Parts
+from leafward.stores.files.folder import Content, Parts
 from leafward.stores.files.names import encoded
 from leafward.stores.files.state_names import NameFiles, files_of
 from leafward.stores.files.state_places import StatePlaces
@@ -114,10 +114,9 @@ class StateFiles:
 
     def _list_in(self, slot: Slot, place: Parts, name: str) -> Sequence[str | bytes] | None:
         files = files_of(place, name)
-        found = self._tree.content(files.items)
+        found, mark = self._content(files)
         if found is not None:
-            mark = self._tree.content(files.mark)
-            self.memory.unfinished.check_list(files.items, found, mark, self._tree.folder.shown(files.items))
+            self._check_list(files, found, mark)
             return lists.read_lines(found.data, mark_text(mark)).items
         if self._tree.has(files.value) or self._older_value(slot, place, name) is not None:
             raise holds_value(slot, name)
@@ -127,13 +126,25 @@ class StateFiles:
         self._check_missing(files.items, files.mark)
         return None
 
-    def _check_missing(self, items: Parts, mark: Parts) -> None:
+    def _content(self, files: NameFiles) -> tuple[Content | None, Content | None]:
+        """Return what is stored of a list, and its mark."""
+        # In this order: Java writes its mark last, so that lines which it had not finished are newer than the mark.
+        mark = self._tree.content(files.mark)
+        return self._tree.content(files.items), mark
+
+    def _check_list(self, files: NameFiles, found: Content, mark: Content | None, *, warn: bool = True) -> bool:
+        """Tell whether a list was written to its end; raise while it is being written."""
+        shown = self._tree.folder.shown(files.items) if warn else None
+        return self.memory.unfinished.check_list(files.items, found, mark, shown)
+
+    def _check_missing(self, items: Parts, mark: Parts, *, warn: bool = True) -> None:
         """Raise if a list is missing only while it is being written."""
         found = self._tree.content(mark)
         if found is not None:
             place = self._tree.folder.stamp(mark[:-1])
             touched = found.stamp.changed if place is None else place.changed
-            self.memory.unfinished.check_missing(items, found, touched, self._tree.folder.shown(items))
+            shown = self._tree.folder.shown(items) if warn else None
+            self.memory.unfinished.check_missing(items, found, touched, shown)
 
     def _older_value(self, slot: Slot, place: Parts, name: str) -> Parts | None:
         return older.value_file(self._tree, place, name) if self._knows_older_names(slot) else None
@@ -230,26 +241,43 @@ class StateFiles:
         others = [parts for parts in (files.value, files.version) if self._tree.has(parts)]
         # Before anything else: what we write under an unclear name is another's without it.
         self._tree.keep(self._to_keep(slot, home, name))
-        if not others and self._append(files, texts):
+        found, mark = self._content(files)
+        if not others and self._append(files, found, mark, texts):
             return
-        # Before the lines: beside others, Java's hash would be taken for theirs.
-        self._tree.set_mark_before(files, lists.mark_before(texts))
+        # Before the lines: beside others, Java's hash would be taken for theirs, and the mark of an append could hide
+        # some of them.
+        durable = not lists.is_settled(mark_text(mark))
+        self._tree.set_mark(files, lists.mark_before(texts), before=mark, durable=durable)
         lines = lists.to_lines(texts)
-        self._tree.replace({files.items: lines}, removing=others)
+
+        def check() -> None:
+            # To write the new file takes long, and Java may have begun to write the list since.
+            stamp = None if found is None else found.stamp
+            self._tree.check_unchanged(files, stamp, self._tree.folder.stamp(files.items))
+
+        self._tree.replace({files.items: lines}, removing=others, check=check)
         self._tree.set_mark_after(files, lists.mark_of(lines))
 
-    def _append(self, files: NameFiles, texts: Sequence[str]) -> bool:
-        """Store a list that begins with the stored one by adding the rest; tell whether that could be done."""
-        data = self._tree.read(files.items)
-        mark = self._tree.mark(files)
-        known = None if data is None else _count_known(data, mark, texts)
-        if data is None or known is None:
+    def _append(self, files: NameFiles, found: Content | None, noted: Content | None, texts: Sequence[str]) -> bool:
+        """Store a list that begins with the stored one by adding the rest; tell whether that could be done.
+
+        What Java is writing is waited for, and what it did not finish is never added to: it may go on.
+        """
+        if found is None:
+            self._check_missing(files.items, files.mark, warn=False)
+            return False
+        # What is not whole goes, so there is nothing to warn of.
+        is_whole, mark = self._check_list(files, found, noted, warn=False), mark_text(noted)
+        known = _count_known(found.data, mark, texts) if is_whole else None
+        if known is None:
             return False
         if known < len(texts):
-            self._tree.append(files, data, texts[known:])
+            self._tree.append(files, found, noted, texts[known:])
         elif lists.is_ours(mark.encode()):
             # Another program may have changed the lines.
-            self._tree.set_mark_after(files, lists.mark_of(data))
+            after = lists.mark_of(found.data, settled=lists.is_settled(mark))
+            if after != mark:
+                self._tree.set_mark_after(files, after)
         return True
 
     def drop(self, slot: Slot, name: str | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
@@ -30,8 +29,6 @@ _LONGEST = 20.0
 _PAUSE = 0.01
 _TICK = 0.01
 """Seconds within which two changes may have the same time."""
-_HASH = re.compile(r"[0-9a-f]{1,8}")
-"""A mark of Java's, unless the list is empty."""
 _NO_LONGER = 60.0
 """Seconds for which such a file is not waited for."""
 _NEVER = object()
@@ -99,34 +96,38 @@ class Unfinished:
         found = self._given_up.get(parts, _NEVER)
         return time.monotonic() < found.end if isinstance(found, _Until) else found == look
 
-    def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str) -> None:
-        """Raise `BeingWritten` while Java writes the lines of a list; if it never wrote them all, log that once."""
+    def check_list(self, parts: Parts, items: Content, mark: Content | None, shown: str | None) -> bool:
+        """Tell whether the lines of a list are all there; if Java never wrote them all, log that once as `shown`.
+
+        `BeingWritten` is raised while Java writes them.
+        """
         touched = items.stamp.changed
         if mark is not None and lists.is_ours(mark.data):
-            self._check_marked(parts, items, mark_text(mark), shown)
-            return
+            return self._check_marked(parts, items, mark_text(mark), shown)
         ahead = touched - (0 if mark is None else mark.stamp.changed)
         if not _is_unfinished(items, mark, ahead):
-            return
+            return True
         self._check(parts, (items.stamp, ahead), touched)
         # In a copy, the times are those of copying.
         if mark is not None and ahead > PATIENCE * 1e9:
             self._report(parts, _HALF, shown)
+        return False
 
-    def _check_marked(self, parts: Parts, items: Content, mark: str, shown: str) -> None:
+    def _check_marked(self, parts: Parts, items: Content, mark: str, shown: str | None) -> bool:
         """Do the same for lines that we marked: Java writes all of them again."""
         touched = items.stamp.changed
         has_length = lists.has_length(items.data, mark)
         if has_length and (not _is_recent(touched, PATIENCE) or lists.is_as_marked(items.data, mark)):
-            return
+            return True
         self._check(parts, items.stamp, touched)
         # What follows all of our lines was added to them.
         if not has_length and not lists.begins_as_marked(items.data, mark):
             self._report(parts, _OTHER, shown)
+        return False
 
-    def check_missing(self, parts: Parts, mark: Content, touched: int, shown: str) -> None:
+    def check_missing(self, parts: Parts, mark: Content, touched: int, shown: str | None) -> None:
         """Do the same for lines that are missing from a directory, which was last changed at `touched`."""
-        if _HASH.fullmatch(mark_text(mark)) or lists.has_lines(mark_text(mark)):
+        if _is_javas(mark) or lists.has_lines(mark_text(mark)):
             self._check(parts, mark.stamp, touched)
             self._report(parts, _MISSING, shown)
 
@@ -142,8 +143,8 @@ class Unfinished:
         if _is_recent(touched, PATIENCE):
             self.check({parts: look})
 
-    def _report(self, parts: Parts, message: str, shown: str) -> None:
-        if parts not in self._reported:
+    def _report(self, parts: Parts, message: str, shown: str | None) -> None:
+        if shown is not None and parts not in self._reported:
             self._reported.add(parts)
             _log.warning(message, shown)
 
@@ -152,11 +153,14 @@ def _is_unfinished(items: Content, mark: Content | None, ahead: int) -> bool:
     """Tell whether lines, written so many nanoseconds after their mark, may be followed by more."""
     if mark is None:
         return not items.data.endswith(b"\n")
-    text = mark_text(mark)
-    if text == EMPTY:
+    if mark_text(mark) == EMPTY:
         return bool(items.data) and ahead > 0
-    is_theirs = _HASH.fullmatch(text) is not None
-    return is_theirs and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
+    return _is_javas(mark) and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
+
+
+def _is_javas(mark: Content) -> bool:
+    """Tell whether a mark is Java's, of a list that is not empty; so is one that it writes while we write ours."""
+    return not lists.is_ours(mark.data) and mark_text(mark) != EMPTY
 
 
 def mark_text(mark: Content | None) -> str:

@@ -29,7 +29,7 @@ _LIKE_A_HASH = re.compile(r".*:_h?a?s?h?", re.DOTALL)
 _ESCAPES = re.compile("%(?:25|3A)")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def plain_name(slot: Slot, layout: Layout) -> str | None:
     """Return the name that AgentScope gives a slot; `None` where that would not be this slot's alone, or not fit."""
     if layout == "2.x":
@@ -62,7 +62,7 @@ def _user(user_id: str | None) -> str:
     return user_id.replace("%", "%25").replace(":", "%3A")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def own_name(slot: Slot) -> str:
     """Return a name that no collation takes for another."""
     return _own(encode(slot))
