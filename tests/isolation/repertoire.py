@@ -185,6 +185,11 @@ async def give_back(t: Tenant, held: Watched) -> None:
     writer = t.watch(t.session.with_lease(held.target))
     await writer.append_message(user(f"{t.own} still leased", id="still leased"))
     assert await held.receive() == [f"{t.own} text"]
+    assert await t.leases.send(t.session_id, t.user_id, f"{t.own} second text")
+    (text,) = await held.peek()
+    assert text.text == f"{t.own} second text"
+    await held.acknowledge(text.number)
+    assert await held.receive() == []
     assert await t.leases.send(t.session_id, t.user_id, f"{t.own} another text")
     await held.release()
     assert not await t.leases.release(t.session_id, t.user_id, token=held.token)

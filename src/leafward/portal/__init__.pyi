@@ -46,7 +46,7 @@ from leafward.stores.contracts import (
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.lease import Lease
-from leafward.stores.leases import Holder, Slot
+from leafward.stores.leases import Holder, SentText, Slot
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.states.contracts import T, Versioned
 from leafward.tools.definition import Prepare, Probe, Tool
@@ -1258,6 +1258,20 @@ class BlockingLease:
         Raises:
             LeaseLost: the lease is no longer held; the texts wait for the next holder.
             OutcomeUnknown: whether they still wait is not known.
+        """
+
+    def peek(self) -> list[SentText]:
+        """Return the texts that wait for this holder, in order, and leave them with the store until `acknowledge`.
+
+        Raises:
+            LeaseLost: the lease is no longer held; the texts wait for the next holder.
+        """
+
+    def acknowledge(self, number: int) -> None:
+        """Have the store delete the texts that `peek` returned, up to the one with this number.
+
+        Raises:
+            LeaseLost: the lease is no longer held; the texts wait for the next holder.
         """
 
     def release(self) -> None:

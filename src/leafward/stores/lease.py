@@ -105,6 +105,24 @@ class Lease:
             ready, self._ready = self._ready, []
         return ready
 
+    async def peek(self) -> list[SentText]:
+        """Return the texts that wait for this holder, in order, and leave them with the store until `acknowledge`.
+
+        Raises:
+            LeaseLost: the lease is no longer held; the texts wait for the next holder.
+        """
+        # Before they are read: what a renewal finds meanwhile was sent later.
+        self._waiting = False
+        return await self._table.texts(self.fence.slot, self._holder)
+
+    async def acknowledge(self, number: int) -> None:
+        """Have the store delete the texts that `peek` returned, up to the one with this number.
+
+        Raises:
+            LeaseLost: the lease is no longer held; the texts wait for the next holder.
+        """
+        await settled(lambda: self._table.received(self.fence.slot, self._holder, number))
+
     async def _have_received(self) -> None:
         """Have the store delete the texts that are here; then they can be handed out."""
         if not self._texts:

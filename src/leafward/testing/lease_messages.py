@@ -166,6 +166,18 @@ class _Sending:
             assert await lease.receive() == ["and go on", "please"]
             assert await lease.receive() == []
 
+    async def test_a_text_that_was_only_looked_at_waits_until_it_is_acknowledged(self, store: Store) -> None:
+        async with store.leases.acquire("s", "alice", label="agent") as lease:
+            for text in ("stop", "and sum up"):
+                assert await store.leases.send("s", "alice", text)
+            first, second = await lease.peek()
+            assert (first.text, second.text) == ("stop", "and sum up")
+            assert await lease.peek() == [first, second]
+            await lease.acknowledge(first.number)
+            assert await lease.peek() == [second]
+        async with store.leases.acquire("s", "alice", label="agent") as lease:
+            assert await lease.receive() == ["and sum up"]
+
     async def test_nothing_is_sent_where_no_one_holds_the_lease(self, store: Store) -> None:
         assert not await store.leases.send("s", None, "anybody?")
         async with store.leases.acquire("s") as lease:
