@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 from leafward.core.agent_contexts import (
     PermissionContext,
@@ -77,8 +77,6 @@ class AgentState(Record):
     plan_mode_context: PlanModeContext = field(default_factory=PlanModeContext)
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     interrupt_control: InterruptControl = field(default_factory=InterruptControl, compare=False, repr=False)
-    _sound: bytes | None = field(default=None, init=False, compare=False, repr=False)
-    """What was last found to be sound of it, without its messages, as JSON."""
 
     def to_json(self) -> str:
         """Return the state as AgentScope's JSON, every key written, without spaces: layout means nothing to a reader,
@@ -93,20 +91,15 @@ class AgentState(Record):
 
     def _text(self) -> StateText:
         rest = write_record(replace(self, context=[]))
-        json = _exact_json(rest)
-        if json is None or json != self._sound:
+        if not _is_exact(rest) or not _is_known(rest, self.extra):
             rest = _checked(rest)
-            self._sound = encode(rest)
+            _know(rest, self.extra)
         items = iter(rest.items())
         head = dict(takewhile(lambda item: item[0] != "context", items))
         # A key stands on both sides.
         return StateText(
             f'{encode_text(head)[:-1]},"context":[', write_texts(self.context), f"],{encode_text(dict(items))[1:]}"
         )
-
-    def __getstate__(self) -> object:
-        others, slots = cast(tuple[object, dict[str, Any]], object.__getstate__(self))
-        return others, {**slots, "_sound": None}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> AgentState:
@@ -157,13 +150,44 @@ def from_legacy(
     )
 
 
-def _exact_json(rest: dict[str, Any]) -> bytes | None:
-    """Return the JSON of plain values, from which they come back as they are; `None` for what has to be made plain."""
+_OF_A_SESSION = ("session_id", "user_id", "summary", "reply_id")
+"""Texts that differ from session to session."""
+_MOST_KNOWN = 256
+_known: dict[bytes, None] = {}
+"""What was found to be sound of states, apart from those texts and what `extra` holds, as JSON: mostly defaults."""
+
+
+def _is_exact(rest: dict[str, Any]) -> bool:
+    """Tell whether values are plain, so that they come back from JSON as they are."""
     try:
-        json = encode(rest)
-        return json if decode(json) == rest else None
+        return decode(encode(rest)) == rest
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return None
+        return False
+
+
+def _is_known(rest: dict[str, Any], extra: Mapping[str, Any]) -> bool:
+    """Tell whether plain values are known to be sound, but for what is to be looked at each time.
+
+    Raises:
+        ValueError: Java could not read them.
+    """
+    texts = [rest[key] for key in _OF_A_SESSION]
+    if not all(isinstance(text, str) for text in texts if text is not None) or None in (texts[0], texts[2], texts[3]):
+        return False
+    if _shared(rest, extra) not in _known:
+        return False
+    check_limits([[*texts, extra]], "a state")
+    return True
+
+
+def _know(rest: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    if len(_known) >= _MOST_KNOWN:
+        del _known[next(iter(_known))]
+    _known[_shared(rest, extra)] = None
+
+
+def _shared(rest: dict[str, Any], extra: Mapping[str, Any]) -> bytes:
+    return encode({key: value for key, value in rest.items() if key not in _OF_A_SESSION and key not in extra})
 
 
 def _checked(rest: dict[str, Any]) -> dict[str, Any]:

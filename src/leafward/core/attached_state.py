@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leafward.core.errors import InvalidId, MessageTooLarge
 from leafward.core.ids import check_id
 from leafward.core.json import Plain, decode_body, encode, encode_sorted
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
 
 OUR_PREFIX = "leafward."
 """Names that begin so are for this library's own use."""
@@ -63,12 +67,15 @@ def digest(text: str | None) -> str | None:
 
     By it a server compares states of which it only knows the text.
     """
-    if text is None:
-        return None
+    return None if text is None else _blake2b()(encode_sorted(decode_body(text)), digest_size=16).hexdigest()
+
+
+@cache
+def _blake2b() -> type[blake2b]:
     # Loaded when it is first needed: importing leafward stays fast.
     from hashlib import blake2b
 
-    return blake2b(encode_sorted(decode_body(text)), digest_size=16).hexdigest()
+    return blake2b
 
 
 def is_same(text: str | None, other: str | None) -> bool:

@@ -36,6 +36,14 @@ def as_failure(function: Callable[..., Any], error: BaseException) -> RuntimeErr
     return failure
 
 
+def words_of(error: BaseException) -> str:
+    """Return the text of an error that a user's function raised; empty if it has none, or cannot say it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  (the error itself is what counts)
+        return ""
+
+
 def cancelled_itself(function: Callable[..., Any], error: BaseException) -> RuntimeError:
     """Return the error for a function that raised `CancelledError` although its caller was not cancelled."""
     failure = RuntimeError(f"{name_of(function)} raised CancelledError although its caller was not cancelled")

@@ -40,12 +40,14 @@ class Message:
         ValueError: a part is not a JSON object with a type, a value is not JSON, or `created_at` has no time zone.
     """
 
-    __slots__ = ("_at", "_body", "_id", "_is_lent", "_json", "_kept", "_kept_before", "_role")
+    __slots__ = ("_at", "_body", "_id", "_is_id_made", "_is_lent", "_json", "_kept", "_kept_before", "_role")
 
     _id: str
     _role: str
     _at: int
     _body: dict[str, Any]
+    _is_id_made: bool
+    """Whether the id was made here because none was given; set on messages that were made, not on stored ones."""
     _is_lent: bool
     """Whether others have something of the body, and may change it. As long as they have not, it is what it was."""
     _json: bytes | None
@@ -90,6 +92,7 @@ class Message:
             raise ValueError("a message's metadata is an object")
         self._role = plain.text(role)
         self._id = new_id() if id is None else check_id("message id", id)
+        self._is_id_made = id is None
         self._at = at
         if plain.mended:
             body["metadata"] = {**body.get("metadata", {}), MENDED_MARK: True}
@@ -110,6 +113,7 @@ class Message:
         rest = {key: value for key, value in self._body.items() if key != "parts"}
         fresh = type(self).__new__(type(self))
         fresh._fill(self._role, self._body.get("parts"), self._id, self._at, rest)
+        fresh._is_id_made = has_made_id(self)
         assert fresh._json is not None
         return fresh, fresh._json
 
@@ -327,6 +331,11 @@ class Message:
 def body_to_read(message: Message) -> dict[str, Any]:
     """Return what `message.body` does, to code that neither changes anything in it nor gives anything of it out."""
     return message._body  # pyright: ignore[reportPrivateUsage]
+
+
+def has_made_id(message: Message) -> bool:
+    """Tell whether a message got its id because its maker gave none: another one with the same words is the same."""
+    return getattr(message, "_is_id_made", False)
 
 
 def message_sharing(id: str, role: str, at: int, body: dict[str, Any]) -> Message:

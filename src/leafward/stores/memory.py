@@ -21,7 +21,7 @@ from leafward.stores.leases import Fence
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads, registry, remains, scanning
-from leafward.stores.sql.commands import Command
+from leafward.stores.sql.commands import Clear, Command, Remove
 from leafward.stores.sql.in_memory import drop_discarded, new_database, render
 from leafward.stores.sql.lease_table import SqlLeases
 from leafward.stores.sql.operations import Operation, Statement, find_session, run_steps
@@ -59,17 +59,19 @@ class MemoryRunner(SqlLeases):
     async def write(self, command: Command[T], fence: Fence | None = None) -> T:
         if fence is not None:
             fence.check(command.scope)
-        result = self._commit(leases.fenced(command, scanning.NO_INDEX, fence))
+        operation = leases.fenced(command, scanning.NO_INDEX, fence)
+        result = self._commit(operation, discards=isinstance(command, (Clear, Remove)))
         self._data.signals.notify(command.scope)
         return result
 
-    def _commit(self, operation: Operation[T]) -> T:
+    def _commit(self, operation: Operation[T], *, discards: bool = False) -> T:
         self._guard.check()
         with self._data.lock:
             self._data.connection.execute("BEGIN")
             try:
                 result = self._run(operation)
-                self._run(drop_discarded())
+                if discards:
+                    self._run(drop_discarded())
             except BaseException:
                 self._data.connection.execute("ROLLBACK")
                 raise
@@ -105,7 +107,7 @@ class MemoryRunner(SqlLeases):
         return await self.look(lambda: registry.is_shared(scope))
 
     async def erase(self, scope: Scope) -> ErasureReport:
-        left = self._commit(_erase(scope))
+        left = self._commit(_erase(scope), discards=True)
         self._data.signals.notify(scope)
         return ErasureReport(scope.session_id, left is not None, left or [])
 

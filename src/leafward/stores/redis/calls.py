@@ -23,8 +23,8 @@ PATIENCE_S = 3.0
 """How long a server that is gone is waited for, from the first failure."""
 DOUBT_S = 10.0
 """How long when it may have done what was asked and only the reply is missing."""
-WIRES = 2
-"""How many connections calls share."""
+WIRES = 3
+"""How many connections calls share: an agent that takes its turn asks three things at once."""
 CONNECTIONS = 64
 """How many calls are made to a cluster at the same time; more wait for their turn."""
 

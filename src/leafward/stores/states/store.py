@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from leafward.core.errors import StaleState, StateDecodeError
 from leafward.core.ids import check_id, refusal
@@ -15,7 +15,7 @@ from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.lease import Lease
 from leafward.stores.leases import Fence, Leases, Slot
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
-from leafward.stores.states.table import KeepsLaidOut, Layout, StateTable, check_name
+from leafward.stores.states.table import KeepsLaidOut, Layout, StateTable, Stored, check_name
 
 if TYPE_CHECKING:
     from leafward.core.agent_texts import StateText
@@ -24,6 +24,21 @@ if TYPE_CHECKING:
 _LAST_VERSION = 2**63 - 1
 _MANY = 1_000
 """Items that take a few milliseconds to read."""
+
+
+class Known(NamedTuple):
+    """A save that somebody has in memory. Versions alone do not tell: they count from 1 again in a new slot."""
+
+    version: int
+    name: str
+    """Text that only this save has written."""
+
+    def is_in(self, stored: Stored) -> bool:
+        """Tell whether this save is what is stored."""
+        text = stored.text
+        return stored.version == self.version and (
+            self.name in text if isinstance(text, str) else self.name.encode() in text
+        )
 
 
 class StateStore(VersionedStateStore, ABC):
@@ -92,11 +107,15 @@ class StateStore(VersionedStateStore, ABC):
     async def get_versioned(self, key: AnyKey, name: str, type: type[Any] = dict) -> Versioned[Any]:
         return await self._get(key, name, type, versioned=True)
 
-    async def _get(self, key: AnyKey, name: str, type: type[Any], *, versioned: bool) -> Versioned[Any]:
+    async def _get(
+        self, key: AnyKey, name: str, type: type[Any], *, versioned: bool, known: Known | None = None
+    ) -> Versioned[Any]:
         slot = _slot(key, name)
         stored = await (await self._table()).get(slot, name, versioned=versioned)
         if stored is None:
             return Versioned(None, 0)
+        if known is not None and known.is_in(stored):
+            return Versioned(None, stored.version)
         values = _values()
         try:
             if values.takes_long(stored.text, type):
@@ -170,6 +189,13 @@ class StateStore(VersionedStateStore, ABC):
 def is_of_1x(states: StateStore) -> bool:
     """Tell whether AgentScope 1.x reads what is saved here, which knows fewer blocks than 2.x."""
     return states._layout == "1.x"  # pyright: ignore[reportPrivateUsage]
+
+
+async def get_unless_known(
+    states: StateStore, key: AnyKey, name: str, type: type[T], known: Known | None
+) -> Versioned[T]:
+    """Return what `get_versioned` does, but without its value if what is stored is the save that is known."""
+    return await states._get(key, name, type, versioned=True, known=known)  # pyright: ignore[reportPrivateUsage]
 
 
 async def save_written(states: StateStore, key: AnyKey, name: str, written: str | list[str]) -> None:
