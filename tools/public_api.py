@@ -14,7 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MODULES = ("leafward", "leafward.core", "leafward.stores", "leafward.tools", "leafward.sessions", "leafward.testing")
+MODULES = (
+    "leafward",
+    "leafward.core",
+    "leafward.stores",
+    "leafward.tools",
+    "leafward.sessions",
+    "leafward.engine",
+    "leafward.testing",
+)
 SNAPSHOT = Path(__file__).parent.parent / "tests" / "architecture" / "public_api.json"
 
 

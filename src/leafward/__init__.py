@@ -8,6 +8,7 @@ from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
     from leafward.core.agent_state import AgentState as AgentState
+    from leafward.core.errors import AgentShuttingDown as AgentShuttingDown
     from leafward.core.errors import BlockNotFound as BlockNotFound
     from leafward.core.errors import CompactionFailed as CompactionFailed
     from leafward.core.errors import ConfigurationError as ConfigurationError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from leafward.core.prompt import ContextBlock as ContextBlock
     from leafward.core.ranking import SearchResult as SearchResult
     from leafward.core.session_key import SessionKey as SessionKey
+    from leafward.engine.agent import ReActAgent as ReActAgent
     from leafward.portal import blocking as blocking
     from leafward.sessions.default_compaction import create_compact_function as create_compact_function
     from leafward.sessions.manager import SessionManager as SessionManager
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "leafward.core.agent_state": ("AgentState",),
     "leafward.core.errors": (
+        "AgentShuttingDown",
         "BlockNotFound",
         "CompactionFailed",
         "ConfigurationError",
@@ -93,6 +96,7 @@ _HOMES = {
     "leafward.core.prompt": ("ContextBlock",),
     "leafward.core.ranking": ("SearchResult",),
     "leafward.core.session_key": ("SessionKey",),
+    "leafward.engine.agent": ("ReActAgent",),
     "leafward.portal": ("blocking",),
     "leafward.sessions.default_compaction": ("create_compact_function",),
     "leafward.sessions.manager": ("SessionManager",),
@@ -115,6 +119,7 @@ _HOMES = {
 __version__ = "0.1.0"
 __all__ = [
     "LATEST_LEAF",
+    "AgentShuttingDown",
     "AgentState",
     "BlockNotFound",
     "BucketSkillProvider",
@@ -134,6 +139,7 @@ __all__ = [
     "MessageTooLarge",
     "NotFound",
     "OutcomeUnknown",
+    "ReActAgent",
     "RuntimeContext",
     "SearchResult",
     "Session",

@@ -87,17 +87,25 @@ Databases
 The MySQL table
 Redis keys
 More resources
+A stateless engine
+What that means
 AgentState
+Saved and restored by itself
 Stores of states
 Going on elsewhere
 Users kept apart
-Reading and writing a state directly""".splitlines()
-"""The headings of seeds 002 and 001, and of the state part of 003, in their order and in our words."""
+Reading and writing a state directly
+Interrupts of one session
+Concurrent use
+RuntimeContext
+Not there yet""".splitlines()
+"""The headings of seeds 002, 001 and 003, in their order and in our words; the last one is our own."""
 WITHOUT_STATEMENTS = {
     *("Creating a session", "Session implementations", "Saving, loading and managing"),
     *("Data formats and migration", "Moving data", "Databases"),
+    "Not there yet",
 }
-"""Their parts have them."""
+"""Their parts have them; what is not there has none."""
 
 SPAN = re.compile(r"`([^`]+)`")
 DIFFERENCE_TEST = re.compile(r"`((?:tests|src)/[^`]+)`")

@@ -19,6 +19,7 @@ from leafward.cli.agent_steps import compact, fork
 from leafward.cli.file_steps import crash, reopen
 from leafward.cli.screen import Screen
 from leafward.cli.stage import AGENT, Demo
+from leafward.cli.turn_step import turn
 from tests.cli.command import leafward, leafward_in_terminal, python
 
 
@@ -162,6 +163,18 @@ async def test_an_unloaded_guide_is_out_of_sight_but_stored(second: dict[str, An
     assert stored is not None
     assert stored.parts[0]["output"][0]["text"] == story.load_guide(story.GUIDE)
     assert seen["load-1"].parts[0]["output"][0]["text"] == said["notice"] == f"[skill unloaded: {story.GUIDE}]"
+
+
+def test_a_turn_that_was_killed_inside_its_tools_goes_on_and_books_once(second: dict[str, Any]) -> None:
+    found = step(second, "turn")
+
+    assert found["exit_code"] == -9
+    assert found["stored_before"] == ["user", "assistant"]
+    assert found["stored_after"] == ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant"]
+    assert found["ran_again"] == ["forecast", "find_bookings"]
+    assert found["outcome"].startswith("Outcome unknown: the process ended while this ran.")
+    assert found["bookings"] == 1
+    assert found["reply"] == "Your bicycle is booked for Saturday, and it will be sunny."
 
 
 def test_the_demo_says_what_is_scripted(first: subprocess.CompletedProcess[str]) -> None:
@@ -309,6 +322,20 @@ async def test_a_fork_without_the_notes_fails_the_demo(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="a fork is not a copy"):
         await fork(Demo(path, 1), Screen(quiet=True))
+
+
+async def test_an_effect_that_happened_twice_fails_the_demo(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    async with open_store(f"sqlite:///{path}") as store:
+        await Session(store, "demo-1-turn-bookings", agent_id=AGENT).append_message(user("a bicycle on Saturday"))
+
+    with pytest.raises(StoreError, match="2 bookings of one"):
+        await turn(Demo(path, 1), Screen(quiet=True))
+
+
+async def test_an_agent_that_cannot_store_says_why(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"ended before it was killed: .* is a directory"):
+        await turn(Demo(tmp_path, 1), Screen(quiet=True))
 
 
 async def test_a_writer_that_cannot_write_says_why(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A store of states for components."""
+"""A store of states for components, and stores that are open twice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from leafward.stores import AgentStateStore, InMemoryAgentStateStore
+from tests.engine.two_handles import handles
+
+__all__ = ["handles", "states"]
 
 
 @pytest.fixture

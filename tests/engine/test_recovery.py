@@ -173,10 +173,8 @@ def test_a_reply_with_different_call_ids_stays_the_same_object() -> None:
 # ── input that is known ──────────────────────────────────────────────────────
 
 
-def match(
-    input: Sequence[Message], path: Sequence[Message], note: TurnNote | None, *, ids: bool = True, **more: Any
-) -> InputMatch:
-    return match_input(input, [ids] * len(input), path, note, **more)
+def match(input: Sequence[Message], path: Sequence[Message], note: TurnNote | None, **more: Any) -> InputMatch:
+    return match_input(input, path, note, **more)
 
 
 U1, U2, A1, A2 = user("one", id="u1"), user("two", id="u2"), reply("a1", text="first"), reply("a2", text="second")
@@ -188,7 +186,7 @@ RESUME = InputMatch("resume")
 
 def test_new_input_begins_a_turn() -> None:
     assert match([U2], [U1, A1], CLOSED) == InputMatch("begin", (U2,))
-    assert match([U2], [], None, ids=False) == InputMatch("begin", (U2,))
+    assert match([U2], [], None) == InputMatch("begin", (U2,))
 
 
 @pytest.mark.parametrize("note", [OPEN, TurnNote("t", "asking", ("u1",)), TurnNote("t", "paused", ("u1",)), FAILED])
@@ -196,14 +194,14 @@ def test_the_input_of_an_open_turn_goes_on_with_it(note: TurnNote) -> None:
     path = [U1, reply("a1", "c1")]
 
     assert match([U1], path, note) == RESUME
-    assert match([user("one")], path, note, ids=False) == RESUME
+    assert match([user("one")], path, note) == RESUME
     assert match([], path, note) == RESUME
 
 
 def test_the_words_of_a_closed_turn_begin_another_one() -> None:
     again = user("one")
 
-    assert match([again], [U1, A1], CLOSED, ids=False) == InputMatch("begin", (again,))
+    assert match([again], [U1, A1], CLOSED) == InputMatch("begin", (again,))
 
 
 def test_other_input_while_a_turn_is_open_begins_a_turn() -> None:
@@ -211,16 +209,16 @@ def test_other_input_while_a_turn_is_open_begins_a_turn() -> None:
 
     assert match([U2], [U1], OPEN) == InputMatch("begin", (U2,))
     assert match([same_words], [U1], OPEN) == InputMatch("begin", (same_words,))
-    assert match([assistant("one")], [U1], OPEN, ids=False).action == "begin"
+    assert match([assistant("one")], [U1], OPEN).action == "begin"
 
 
 def test_input_of_several_messages_goes_on_only_if_all_are_the_same() -> None:
     note = TurnNote("t", "running", ("u1", "u2"))
 
-    assert match([user("one"), user("two")], [U1, U2], note, ids=False) == RESUME
-    assert match_input([U1, user("two")], [True, False], [U1, U2], note) == RESUME
-    assert match([user("two"), user("one")], [U1, U2], note, ids=False).action == "begin"
-    assert match([user("two")], [U1, U2], note, ids=False).action == "begin"
+    assert match([user("one"), user("two")], [U1, U2], note) == RESUME
+    assert match([U1, user("two")], [U1, U2], note) == RESUME
+    assert match([user("two"), user("one")], [U1, U2], note).action == "begin"
+    assert match([user("two")], [U1, U2], note).action == "begin"
 
 
 def test_a_client_may_send_the_whole_history() -> None:
@@ -228,7 +226,7 @@ def test_a_client_may_send_the_whole_history() -> None:
 
     assert match([U1, A1, U2], path, CLOSED) == InputMatch("begin", (U2,))
     note = TurnNote("t2", "running", ("u2",))
-    assert match_input([U1, A1, user("two")], [True, True, False], [*path, U2], note) == RESUME
+    assert match([U1, A1, user("two")], [*path, U2], note) == RESUME
     assert match([U1, A1, U2], [*path, U2], note) == RESUME
 
 
@@ -264,7 +262,7 @@ def test_a_known_message_that_no_turn_has_answered_is_answered() -> None:
 def test_a_message_of_another_branch_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'u2' is on another branch: send it without an id"):
         match([U2], [U1, A1], CLOSED, elsewhere={"u2"})
-    assert match([U2], [U1, A1], CLOSED, ids=False, elsewhere={"u2"}).action == "begin"
+    assert match([user("two")], [U1, A1], CLOSED, elsewhere={"u2"}).action == "begin"
 
 
 def test_a_last_message_that_is_known_with_other_parts_is_refused() -> None:
@@ -291,7 +289,7 @@ def test_after_a_checkout_the_same_words_begin_a_turn_and_no_input_goes_on() -> 
     path = [U1, reply("a1", "c1")]
     again = user("one")
 
-    assert match([again], path, OPEN, ids=False, checked_out=True) == InputMatch("begin", (again,), not_answered=True)
+    assert match([again], path, OPEN, checked_out=True) == InputMatch("begin", (again,), not_answered=True)
     assert match([], path, OPEN, checked_out=True) == InputMatch("resume", not_answered=True)
     assert match([U1], path, OPEN, checked_out=True) == InputMatch("resume", not_answered=True)
 

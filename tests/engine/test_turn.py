@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,21 @@ from leafward import (
     ConfigurationError,
     LeaseLost,
     Message,
+    ReActAgent,
     RuntimeContext,
     Session,
     SessionKey,
-    SessionManager,
+    StaleState,
     open_store,
     tool,
+    tool_result,
     user,
 )
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, pair
-from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
-from tests.engine.dying_store import Died, DyingStore
+from tests.engine.dying_store import DyingStore
 
 ALICE = RuntimeContext("alice", "s1")
 
@@ -104,31 +105,6 @@ async def test_each_step_is_one_commit_and_the_slot_is_written_once_more(store: 
     assert slot is not None
     assert [message.id for message in slot.context] == [message.id for message in history]
     assert slot.extra["leafward"]["leaf"] == history[-1].id
-
-
-async def test_a_turn_that_is_cut_off_after_any_commit_goes_on_without_loss(store: Store) -> None:
-    question = user("Cook dinner", id="q1")
-    for commits in range(10):
-        await SessionManager(store, user_id="alice", agent_id="cook").delete("s1")
-        await store.states.delete(SessionKey("s1", "alice"))
-        kitchen = Kitchen()
-        dying = DyingStore(store, commits)
-        with suppress(Died):
-            await agent(dying, list(SCRIPT), kitchen).call(question, ALICE)
-        cooked = list(kitchen.cooked)
-        model = ScriptedModel(lambda request: "Dinner is ready.")
-        resumed = ReActAgent("cook", model, store=store, tools=kitchen.tools())
-
-        reply = await resumed.call(question, ALICE)
-
-        assert reply.text == "Dinner is ready."
-        assert all(is_paired(list(request.messages)) for request in model.requests)
-        assert kitchen.cooked == cooked, "a tool that changes something never runs twice"
-        history = await resumed.session("alice", "s1").get_raw_history()
-        assert is_paired(history)
-        assert [message.text for message in history if message.role == "user"] == ["Cook dinner"]
-        state = await resumed.get_agent_state("alice", "s1")
-        assert [message.id for message in state.context] == [message.id for message in history]
 
 
 async def test_input_whose_reply_is_stored_is_answered_without_the_model(store: Store) -> None:
@@ -235,6 +211,52 @@ async def test_a_slot_that_another_writer_saved_is_taken_over(store: Store) -> N
     assert len(await texts(store)) == 6
 
 
+@pytest.mark.parametrize("change", ["saved", "deleted"])
+async def test_input_that_another_writer_left_on_another_branch_is_not_stored_there(store: Store, change: str) -> None:
+    key, question = SessionKey("s1", "alice"), user("Cook dinner", id="q1")
+
+    async def meddle(request: Any) -> Any:
+        state = await store.states.get(key, "agent_state", AgentState)
+        assert state is not None
+        del state.extra["leafward"]
+        state.context.append(user("Set the table"))
+        await store.states.save(key, "agent_state", state)
+        return "Done."
+
+    cook = agent(store, ["Hello."] + ([meddle] if change == "saved" else ["Done."]))
+    await cook.call("Hi", ALICE)
+    with pytest.raises(StaleState) if change == "saved" else nullcontext():
+        await cook.call(question, ALICE)
+    if change == "deleted":
+        await store.states.delete(key)
+
+    with pytest.raises(ValueError, match="'q1' is on another branch: send it without an id"):
+        await agent(store, []).call(question, ALICE)
+
+    second = agent(store, ["Done again."])
+    await second.call("Cook dinner", ALICE)
+    shown = (await second.get_agent_state("alice", "s1")).context
+    assert shown == await second.session("alice", "s1").get_history(), "slot and tree agree"
+
+
+async def test_a_session_of_1x_goes_on_with_its_messages_and_active_groups(store: Store) -> None:
+    key = SessionKey("s1", "alice")
+    await store.states.save_list(key, "memory_messages", [user("Cook dinner"), Message("assistant", "Done.")])
+    await store.states.save(key, "toolkit_activeGroups", {"activeGroups": ["kitchen"]})
+    reading = await agent(store, []).get_agent_state("alice", "s1")
+    assert [message.text for message in reading.context] == ["Cook dinner", "Done."]
+
+    cook = agent(store, ["Enjoy.", "Bye."])
+    await cook.call("Thanks", ALICE)
+    await cook.call("Bye", ALICE)
+
+    assert [line.partition(": ")[2] for line in await texts(store)] == [
+        *("Cook dinner", "Done.", "Thanks", "Enjoy.", "Bye", "Bye.")
+    ]
+    state = await cook.get_agent_state("alice", "s1")
+    assert (len(state.context), state.tool_context.activated_groups) == (6, ["kitchen"])
+
+
 async def test_a_checkout_brings_the_state_of_that_point(store: Store) -> None:
     @tool
     async def plan(task: str, ctx: RuntimeContext) -> str:
@@ -324,3 +346,171 @@ async def test_a_message_that_steers_joins_after_the_round_of_tools_and_is_answe
     assert (await steered.call("Cook dinner", ALICE)).text == "With less salt, then."
     assert model.requests[1].messages[-1].text == "with less salt"
     assert len(await texts(store)) == 5
+
+
+async def test_a_client_may_send_the_whole_history_with_the_ids_that_it_got(store: Store) -> None:
+    await agent(store, ["Done."]).call("Cook dinner", ALICE)
+    known = (await agent(store, []).get_agent_state("alice", "s1")).context
+
+    reply = await agent(store, ["Enjoy."]).call([*(message.to_dict() for message in known), user("Thanks")], ALICE)
+
+    assert reply.text == "Enjoy."
+    assert len(await texts(store)) == 4
+
+
+async def test_the_same_words_under_another_id_are_other_input(store: Store) -> None:
+    with pytest.raises(RuntimeError):
+        await agent(store, [RuntimeError("no such model")]).call(user("Yes", id="01arz3ndektsv4rrffq69g5fav"), ALICE)
+
+    await agent(store, ["Done."]).call(user("Yes", id="01arz3ndektsv4rrffq69g5faw"), ALICE)
+
+    assert await texts(store) == ["user: Yes", "user: Yes", "assistant: Done."]
+
+
+async def test_a_cleared_context_starts_empty_and_keeps_the_small_state_and_the_tree(store: Store) -> None:
+    @tool
+    async def plan(ctx: RuntimeContext) -> str:
+        """Note a plan."""
+        ctx.agent_state.summary = "soup"
+        ctx.agent_state.plan_mode_context.plan_active = True
+        return "noted"
+
+    model = ScriptedModel([[call("plan", {}, id="c1")], "Planned.", "Fresh."])
+    planning = ReActAgent("cook", model, store=store, tools=[plan])
+    await planning.call("Cook dinner", ALICE)
+
+    await planning.clear_context("alice", "s1")
+
+    state = await planning.get_agent_state("alice", "s1")
+    assert (state.context, state.summary, state.plan_mode_context.plan_active) == ([], "", True)
+    await planning.call("Hello", ALICE)
+    assert [message.text for message in model.requests[-1].messages] == ["Hello"]
+    state = await planning.get_agent_state("alice", "s1")
+    assert [message.text for message in state.context] == ["Hello", "Fresh."]
+    assert state.plan_mode_context.plan_active
+    assert len(await planning.session("alice", "s1").get_branches(None)) == 2
+
+
+async def test_the_steps_of_a_running_turn_are_seen_by_another_agent(store: Store) -> None:
+    cooking, may_end = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def cook() -> str:
+        """Cook."""
+        cooking.set()
+        await may_end.wait()
+        return "ready"
+
+    first = ReActAgent("cook", ScriptedModel([[call("cook", {}, id="c1")], "Done."]), store=store, tools=[cook])
+    running = asyncio.create_task(first.call("Cook dinner", ALICE))
+    await cooking.wait()
+
+    seen: list[tuple[str, str]] = []
+    async for event in agent(store, []).attach("alice", "s1"):
+        seen.append((event.type, event.message.role if event.message else ""))
+        if event.type == "MODEL_CALL_END":
+            may_end.set()
+
+    assert seen == [
+        ("AGENT_START", ""),
+        ("CUSTOM", "user"),
+        ("MODEL_CALL_END", "assistant"),
+        ("TOOL_RESULT_END", "tool"),
+        ("MODEL_CALL_END", "assistant"),
+        ("AGENT_RESULT", "assistant"),
+        ("AGENT_END", ""),
+    ]
+    await running
+    assert [event async for event in first.attach("alice", "s1")] == []
+
+
+async def test_an_agent_with_another_state_name_needs_an_agent_id_of_its_own(store: Store) -> None:
+    await agent(store, ["Done."]).call("Cook dinner", ALICE)
+
+    with pytest.raises(ConfigurationError, match=r"'s1'.*'cook'.*'agent_state'.*'second'.*another agent_id"):
+        await agent(store, ["Done."], state_name="second").call("Cook dinner", ALICE)
+
+    second = agent(store, ["Mine."], state_name="second", agent_id="other")
+    assert (await second.call("Cook dinner", ALICE)).text == "Mine."
+
+
+async def test_a_message_that_was_sent_to_a_turn_outlives_the_turn_that_did_not_store_it(store: Store) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir, and fail for good."""
+        assert await first.steer("alice", "s1", "with less salt")
+        raise LeaseLost("s1")
+
+    first = ReActAgent("cook", ScriptedModel([[call("stir", {}, id="c1")]]), store=store, tools=[stir])
+    with pytest.raises(LeaseLost):
+        await first.call("Cook dinner", ALICE)
+    holder = await store.leases.holder("s1", "alice")
+    if holder is not None:
+        await store.leases.release("s1", "alice", token=holder.token)
+
+    model = ScriptedModel(["Here it is."])
+    second = ReActAgent("cook", model, store=store)
+    await second.call("And?", ALICE)
+
+    assert [message.text for message in model.requests[0].messages][-2:] == ["with less salt", "And?"]
+    assert [line for line in await texts(store) if "salt" in line] == ["user: with less salt"]
+
+
+async def test_a_message_that_steers_is_stored_although_the_turn_is_interrupted(store: Store) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        assert await stirring.steer("alice", "s1", "with less salt")
+        assert await stirring.interrupt("alice", "s1", "no, stop")
+        return "stirred"
+
+    stirring = ReActAgent("cook", ScriptedModel([[call("stir", {}, id="c1")], "never said"]), store=store, tools=[stir])
+    await stirring.call("Cook dinner", ALICE)
+
+    assert (await texts(store))[-2:] == ["user: with less salt", "user: no, stop"]
+
+
+async def test_a_stream_that_was_left_does_not_stand_in_the_way_of_the_next_call(store: Store) -> None:
+    leaving = agent(store, ["A long answer in pieces", "Again."])
+
+    async for event in leaving.stream("Tell me", ALICE):
+        if event.type == "TEXT_BLOCK_DELTA":
+            break
+
+    assert (await leaving.call("Tell me more", ALICE)).text == "Again."
+    assert (await texts(store))[1].startswith("assistant: A long answer")
+
+
+async def test_an_external_tool_suspends_the_turn_until_its_result_is_sent(store: Store) -> None:
+    @tool(external=True)
+    async def deliver(dish: str) -> str:
+        """Deliver a dish; the driver does it."""
+        raise AssertionError("another program does this")
+
+    asked = [call("deliver", {"dish": "soup"}, id="c1"), call("cook", {"dish": "soup"}, id="c2")]
+    model = ScriptedModel([asked, "Delivered."])
+    waiting = ReActAgent("cook", model, store=store, tools=[deliver, *Kitchen().tools()])
+
+    async with aclosing(waiting.stream("Deliver soup", ALICE)) as stream:
+        events = [event async for event in stream]
+
+    required = next(event for event in events if event.type == "REQUIRE_EXTERNAL_EXECUTION")
+    assert [part["id"] for part in required.data] == ["c1"]
+    result = next(event.message for event in events if event.type == "AGENT_RESULT")
+    assert result is not None
+    assert (result.metadata or {})["agentscope_generate_reason"] == "TOOL_SUSPENDED"
+    with pytest.raises(ValueError, match="'c9' waits for a result"):
+        await waiting.call(tool_result("c9", "what?"), ALICE)
+
+    reply = await waiting.call(tool_result("c1", "on the table", "deliver"), ALICE)
+
+    assert reply.text == "Delivered."
+    assert is_paired(list(model.requests[-1].messages))
+
+
+async def test_what_is_sent_to_a_turn_is_one_message_of_the_user(store: Store) -> None:
+    one = agent(store, [])
+
+    for message in (["one", "two"], Message("assistant", "hello"), tool_result("c1", "done")):
+        with pytest.raises(ValueError, match="one message of the user's is sent"):
+            await one.steer("alice", "s1", message)  # pyright: ignore[reportArgumentType]

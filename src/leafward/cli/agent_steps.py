@@ -8,7 +8,7 @@ from __future__ import annotations
 from leafward import Message, Session, SessionManager, StoreError, create_compact_function, open_store
 from leafward.cli import story
 from leafward.cli.screen import Screen
-from leafward.cli.stage import AGENT, Demo, Facts
+from leafward.cli.stage import AGENT, Demo, Facts, check
 from leafward.stores import Store
 
 TAIL_TOKENS = 200
@@ -42,7 +42,7 @@ async def note(demo: Demo, screen: Screen) -> Facts:
     async with open_store(demo.url) as store:
         reopened = await manage(store).get_session(demo.session_id).freeze_system_prompt()
     held = frozen == before != refreshed == reopened and story.NOTE["content"] in reopened
-    _check(demo, held and refusal.startswith("Error:"), "the prompt is not what was frozen")
+    check(demo, held and refusal.startswith("Error:"), "the prompt is not what was frozen")
     screen.say(("No model is asked here: its words are scripted. What becomes of them is not.", "dim"))
     screen.say(("set_context", "bold"), f" {story.NOTE['content']}")
     screen.say(("        → ", "dim"), answer)
@@ -82,7 +82,7 @@ async def compact(demo: Demo, screen: Screen) -> Facts:
         untouched = await session.get_summary_ids() == []
     ends = [one.id for one in raw].index(made.from_message_id), [one.id for one in raw].index(made.to_message_id)
     held = covered == raw[ends[0] : ends[1] + 1] and len(seen) == len(raw) - len(covered) + 1 and untouched
-    _check(demo, held and left < tokens, "a summary lost what it covers")
+    check(demo, held and left < tokens, "a summary lost what it covers")
     screen.say(f"by train: {len(raw)} messages, {tokens:,} tokens. Its middle gets a summary (a scripted one):")
     screen.say(f"the model now sees {len(seen)} messages, ", (f"{left:,} tokens", "bold green"), ".")
     screen.say(("expand_summary", "bold"), f" {made.id}, from the fifth message on")
@@ -119,7 +119,7 @@ async def fork(demo: Demo, screen: Screen) -> Facts:
         listed = await manager.list(limit=2)
         held = await manager.get_history(demo.session_id) == before and path[-2:] == [story.FORK, story.by_boat().id]
     assert notes is not None
-    _check(demo, held and notes.content == story.NOTE["content"], "a fork is not a copy")
+    check(demo, held and notes.content == story.NOTE["content"], "a fork is not a copy")
     demo.fork_id = made.id
     screen.say("A new session, ", (made.name, "bold magenta"), f", has the path to {story.FORK} and goes on by itself:")
     screen.say(f"  {len(path)} messages, the last: {story.by_boat().text}")
@@ -147,13 +147,8 @@ async def skill(demo: Demo, screen: Screen) -> Facts:
         stored = await session.get_message(seen.id)
     notice = seen.parts[0]["output"][0]["text"]
     kept = stored is not None and stored.parts[0]["output"][0]["text"] == text
-    _check(demo, kept and unloaded < loaded and keys == [f"guides:{story.GUIDE}"], "a skill was not put away")
+    check(demo, kept and unloaded < loaded and keys == [f"guides:{story.GUIDE}"], "a skill was not put away")
     screen.say(("load_context", "bold"), f" {story.GUIDE}: {len(text)} characters; the window holds {loaded} tokens.")
     screen.say(("unload_context", "bold"), f" → {answer}")
     screen.say("The model now sees ", (notice, "green"), f": {unloaded} tokens. The stored message is as it was.")
     return {"loaded": keys, "tokens_loaded": loaded, "tokens_unloaded": unloaded, "notice": notice}
-
-
-def _check(demo: Demo, held: bool, otherwise: str) -> None:
-    if not held:
-        raise StoreError(f"{demo.path}: {otherwise}: please report this")

@@ -10,6 +10,7 @@ from leafward.cli.file_steps import branch, checkout, crash, keep, remember, reo
 from leafward.cli.screen import Screen
 from leafward.cli.stage import AGENT, Demo, Facts, Step
 from leafward.cli.state_steps import state
+from leafward.cli.turn_step import turn
 
 
 async def run_demo(path: Path, screen: Screen) -> Facts:
@@ -51,5 +52,6 @@ STEPS = (
     Step("fork", "Fork the conversation", "A session of its own from an early message on, notes included.", fork),
     Step("skill", "Load a guide, and put it away", "What is no longer needed stops taking up the window.", skill),
     Step("state", "Load what another process saved", "Components outlive their process, whole and typed.", state),
+    Step("turn", "Kill an agent inside its tools", "Another goes on with the turn; no effect happens twice.", turn),
     Step("keep", "Keep it", "It is an ordinary SQLite file, there for you to open.", keep),
 )

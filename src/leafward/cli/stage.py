@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leafward import Session, open_store
+from leafward import Session, StoreError, open_store
 from leafward.cli.screen import Screen
 
 AGENT = "demo"
@@ -53,3 +53,13 @@ class Step(NamedTuple):
     title: str
     proves: str
     show: Callable[[Demo, Screen], Awaitable[Facts]]
+
+
+def check(demo: Demo, held: bool, otherwise: str) -> None:
+    """Stop the demo if something it promised does not hold.
+
+    Raises:
+        StoreError: it does not; the text says what.
+    """
+    if not held:
+        raise StoreError(f"{demo.path}: {otherwise}: please report this")

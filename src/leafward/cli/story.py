@@ -85,6 +85,9 @@ def by_boat() -> Message:
     return user("Is there still a boat on the Grand Canal?", id="boat-1")
 
 
+BOOKING = "Book me a bicycle for Saturday, if it is sunny."
+"""What an agent is asked to do, in one process and then in another."""
+
 GUIDE = "tea-tasting"
 
 _GUIDE_TEXT = """\

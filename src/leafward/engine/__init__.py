@@ -1,4 +1,4 @@
-"""What an agent is made of: models and their streams, and components that save and restore themselves."""
+"""Who talks: the agent, its models and events, and components that save and restore themselves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.engine.agent import ReActAgent as ReActAgent
+    from leafward.engine.agent_calls import PartialReasoning as PartialReasoning
+    from leafward.engine.agent_calls import ShutdownState as ShutdownState
     from leafward.engine.events import AgentEvent as AgentEvent
     from leafward.engine.events import EventType as EventType
     from leafward.engine.memory import InMemoryMemory as InMemoryMemory
@@ -26,12 +29,17 @@ if TYPE_CHECKING:
     from leafward.engine.plan import Plan as Plan
     from leafward.engine.plan import PlanNotebook as PlanNotebook
     from leafward.engine.plan import SubTask as SubTask
+    from leafward.engine.shutdown import ShutdownManager as ShutdownManager
+    from leafward.engine.shutdown import ShutdownSignals as ShutdownSignals
+    from leafward.engine.shutdown import install_shutdown_signals as install_shutdown_signals
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import ToolGroup as ToolGroup
     from leafward.engine.toolkit import Toolkit as Toolkit
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
 
 _HOMES = {
+    "leafward.engine.agent": ("ReActAgent",),
+    "leafward.engine.agent_calls": ("PartialReasoning", "ShutdownState"),
     "leafward.engine.events": ("AgentEvent", "EventType"),
     "leafward.engine.memory": ("InMemoryMemory", "Memory"),
     "leafward.engine.models.model": ("ChatModel", "ModelRequest"),
@@ -48,6 +56,7 @@ _HOMES = {
     ),
     "leafward.engine.models.reply": ("Reply",),
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
+    "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
     "leafward.engine.state_module": ("StateModule",),
     "leafward.engine.toolkit": ("ToolGroup", "Toolkit"),
     "leafward.tools.runtime_context": ("RuntimeContext",),
@@ -67,8 +76,12 @@ __all__ = [
     "ModelUsage",
     "Plan",
     "PlanNotebook",
+    "ReActAgent",
     "Reply",
     "RuntimeContext",
+    "ShutdownManager",
+    "ShutdownSignals",
+    "ShutdownState",
     "StateModule",
     "Stop",
     "SubTask",
@@ -77,6 +90,7 @@ __all__ = [
     "ToolGroup",
     "Toolkit",
     "WholePart",
+    "install_shutdown_signals",
 ]
 
 __getattr__, __dir__ = lazily(globals(), _HOMES)

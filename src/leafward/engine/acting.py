@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from leafward.core.calls import Call
-from leafward.core.errors import LeaseLost
+from leafward.core.errors import LeaseLost, StoreError
 from leafward.core.message import Message
 from leafward.engine.events import AgentEvent
 from leafward.engine.recovery import idempotency_key
+from leafward.engine.turn_control import TurnStopped
+from leafward.tools.answers import describe_failure
 from leafward.tools.definition import Tool
-from leafward.tools.runner import Outcome, ask_probe, failed, run
+from leafward.tools.runner import TIMEOUT_GRACE_S, Outcome, ask_probe, attempt, failed, log_failure
 from leafward.tools.runtime_context import RuntimeContext, for_tool
 
 if TYPE_CHECKING:
     from leafward.stores.lease import Lease
 
 Started = asyncio.Task[Outcome | None]
+Ended = tuple[Call, Outcome | None]
+"""A call that has ended, and how; `None` if that is not known."""
+
+_log = logging.getLogger("leafward.engine")
+
+_given_up: set[Started] = set()
+"""Calls that are no longer waited for, kept from the garbage collector until they end."""
 
 
 class Acting:
@@ -31,13 +41,17 @@ class Acting:
         ctx: RuntimeContext,
         lease: Lease | None,
         *,
+        forced: asyncio.Future[None],
         enter: Callable[[], None],
     ) -> None:
         self._tools = tools
         self._ctx = ctx
         self._lease = lease
+        self._forced = forced
         self._enter = enter
         self.running: dict[Started, Call] = {}
+        self.begun: set[str] = set()
+        """The ids of all calls that were started."""
 
     def start(self, calls: Sequence[Call], *, probed: bool = False) -> None:
         """Begin calls whose intent is stored; with `probed`, their tools find out first whether they took effect.
@@ -45,59 +59,119 @@ class Acting:
         Raises:
             LeaseLost: another process may have the session; no tool was started.
         """
-        if self._lease is not None and not self._lease.held:
-            raise LeaseLost(self._lease.session_id)
+        self._check_lease()
         for call in calls:
             context = copy_context()
             context.run(self._enter)
             task = asyncio.create_task(self._perform(call, probed), name=f"call {call.id}", context=context)
             self.running[task] = call
+            self.begun.add(call.id)
+
+    def _check_lease(self) -> None:
+        if self._lease is not None and not self._lease.held:
+            raise LeaseLost(self._lease.session_id)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Tell whether an error says that the lease of this turn is lost, and not that of another session."""
+        if not isinstance(error, LeaseLost):
+            return False
+        return error.session_id == self._ctx.session_id or (self._lease is not None and not self._lease.held)
 
     async def _perform(self, call: Call, probed: bool) -> Outcome | None:
+        """Return what became of a call; `None` if nothing finds out."""
+        try:
+            return await self._attempt(call, probed)
+        except LeaseLost as error:
+            if self.is_lost(error):
+                raise
+            # Such as that of an agent which the tool has called.
+            outcome = failed(describe_failure(call.name, error), error)
+            log_failure(call.name, outcome)
+            return outcome
+
+    async def _attempt(self, call: Call, probed: bool) -> Outcome | None:
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
             return failed(f"there is no tool {call.name!r}. Call one of: {known}.")
         key = idempotency_key(call.message.id, call.id)
         if probed:
-            found = await ask_probe(tool, call.arguments, key)
+            try:
+                found = await ask_probe(tool, call.written, key)
+            except StoreError:
+                raise
+            except Exception as error:
+                if self.is_lost(error):
+                    raise
+                _log.warning("the probe of tool %r failed: the outcome is unknown", tool.name, exc_info=True)
+                return None
             if found is not None:
                 return found
         token = None if self._lease is None else self._lease.token
-        return await run(tool, call.arguments, for_tool(self._ctx, idempotency_key=key, fencing_token=token))
+        ctx = for_tool(self._ctx, idempotency_key=key, fencing_token=token)
+        outcome = await attempt(tool, call.written, ctx, check=self._check_lease)
+        log_failure(tool.name, outcome)
+        return outcome
 
-    async def next_results(self) -> list[tuple[Call, Outcome]]:
-        """Wait until one of the calls ends, and return all that have.
+    async def next_results(self) -> list[Ended]:
+        """Wait until one of the calls ends, and return all that have; `None` for one whose outcome is unknown.
 
         Raises:
+            TurnStopped: none has, and they are no longer waited for.
             StoreError, LeaseLost: a tool met a store that failed, or a lease that was lost.
         """
-        await asyncio.wait(self.running, return_when=asyncio.FIRST_COMPLETED)
-        return self._ended()
+        await asyncio.wait((*self.running, self._forced), return_when=asyncio.FIRST_COMPLETED)
+        ended = self._ended()
+        if not ended and self._forced.done():
+            raise TurnStopped
+        return ended
 
-    def _ended(self) -> list[tuple[Call, Outcome]]:
+    def _ended(self) -> list[Ended]:
         done = [task for task in self.running if task.done()]
-        return [(self.running.pop(task), outcome) for task in done if (outcome := task.result()) is not None]
+        # An error is raised when no result is left that could be stored.
+        sound = [task for task in done if not task.cancelled() and task.exception() is None]
+        return [(self.running.pop(task), task.result()) for task in sound or done]
 
-    async def finish(self) -> list[tuple[Call, Outcome | None]]:
-        """Wait until all calls have ended, and return how."""
-        if self.running:
-            await asyncio.wait(self.running)
+    async def finish(self) -> list[Ended]:
+        """Wait until all calls have ended, and return how; `None` for a call that was cut off.
+
+        Those that run when they are no longer waited for are cancelled. One that does not end then goes on by itself.
+        """
+        while left := [task for task in self.running if not task.done()]:
+            if self._forced.done():
+                await self._cancel(left)
+                break
+            await asyncio.wait((*left, self._forced), return_when=asyncio.FIRST_COMPLETED)
         return self._all_ended()
 
-    async def stop(self) -> list[tuple[Call, Outcome | None]]:
+    async def _cancel(self, tasks: Sequence[Started]) -> None:
+        for task in tasks:
+            _given_up.add(task)
+            task.add_done_callback(_has_ended)
+            task.cancel()
+        await asyncio.wait(tasks, timeout=TIMEOUT_GRACE_S)
+
+    async def stop(self) -> list[Ended]:
         """Cancel what runs, wait for it, and return how it ended; `None` for a call that was cut off."""
         for task in self.running:
             task.cancel()
         return await self.finish()
 
-    def _all_ended(self) -> list[tuple[Call, Outcome | None]]:
-        ended = [
-            (call, None if task.cancelled() or task.exception() is not None else task.result())
-            for task, call in self.running.items()
-        ]
+    def _all_ended(self) -> list[Ended]:
+        ended = [(call, _outcome(task)) for task, call in self.running.items()]
         self.running.clear()
         return ended
+
+
+def _outcome(task: Started) -> Outcome | None:
+    is_cut_off = not task.done() or task.cancelled() or task.exception() is not None
+    return None if is_cut_off else task.result()
+
+
+def _has_ended(task: Started) -> None:
+    _given_up.discard(task)
+    if not task.cancelled():
+        task.exception()  # No caller is left to raise it to.
 
 
 def result_message(call: Call, outcome: Outcome) -> Message:

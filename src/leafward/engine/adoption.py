@@ -15,7 +15,7 @@ from leafward.core.calls import open_ends
 from leafward.core.ids import derived_id
 from leafward.core.message import Message, body_to_read, ids_of, message_sharing
 from leafward.core.overlays import is_summary_id, summary_message
-from leafward.engine.context_view import View, compare, in_shown_order, is_same, render
+from leafward.engine.context_view import NO_VIEW, View, compare, in_shown_order, is_same, render
 from leafward.engine.java_equality import Pieces, says_the_same, with_edit
 from leafward.engine.summary_messages import shown_id, shown_summary, summary_text
 
@@ -88,6 +88,11 @@ def adopt(
     checkout = parent != leaf_id and not found.appended
     is_needed = bool(found.appended or found.updated or overlay or checkout or found.view != view)
     return Adoption(parent, found.appended, found.updated, found.view, overlay, checkout, is_needed)
+
+
+def recognised(context: Sequence[Message], slot_context: Sequence[Message]) -> list[Message]:
+    """Return what came back of a context: our messages where they say the same, and those that others wrote."""
+    return _with_own_ids(_Recognised(context, NO_VIEW, context).messages(_with_own_ids(slot_context)))
 
 
 def _with_own_ids(context: Sequence[Message]) -> list[Message]:

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 from leafward.core.agent_state import AgentState
+from leafward.core.calls import Call, is_question
 from leafward.core.errors import AgentShuttingDown, ConfigurationError, LeaseLost
-from leafward.core.ids import check_id, new_id
+from leafward.core.ids import Scope, check_id, new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey, key_of
+from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place, place_of
-from leafward.engine.custom_states import states_of
+from leafward.engine.custom_states import CustomStates, states_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel
-from leafward.engine.opening_turn import Given, Input, read_input, results_for
-from leafward.engine.recovery import interrupted_result, match_input, not_answered_result, open_calls
-from leafward.engine.small_state import MARK
-from leafward.engine.tree_log import ConflictPolicy, LogOptions, TreeLog
+from leafward.engine.opening_turn import Input, check_whole, read_input, read_sent, results_as_stored, results_for
+from leafward.engine.recovery import interrupted_result, match_input, not_answered_result, open_calls, unknown_result
+from leafward.engine.running_turn import RunningTurn
+from leafward.engine.small_state import without_marks
+from leafward.engine.state_cache import StateCache
+from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
+from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import REASON, Turn, TurnSetup
-from leafward.engine.turn_mail import TurnText
-from leafward.engine.turn_note import TurnNote
-from leafward.engine.turn_queue import Held, queues_of, turn_of
+from leafward.engine.turn_mail import LocalBox, TurnText
+from leafward.engine.turn_note import Openness, TurnNote
+from leafward.engine.turn_queue import Held, queues_of, turn_of, wait_for_releases
+from leafward.engine.whole_state_log import WholeStateLog
 from leafward.sessions.session import Session
+from leafward.stores.finishing import to_its_end
 from leafward.stores.leases import Slot
-from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import check_name
 from leafward.tools.definition import Tool
 from leafward.tools.function_tools import as_tool
@@ -64,6 +70,7 @@ class ReActAgent:
         slot: Literal["call", "off"] = "call",
         conflict_policy: ConflictPolicy = "fail",
         lease_ttl: float = 30,
+        state_cache: int = 64,
     ) -> None:
         self.name = check_id("agent name", name)
         self.agent_id = check_id("agent id", name if agent_id is None else agent_id)
@@ -79,8 +86,11 @@ class ReActAgent:
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
         self._label = f"agent:{self.agent_id}"
+        if state_cache < 0:
+            raise ConfigurationError(f"state_cache is a number of sessions, 0 or more, not {state_cache!r}")
+        self._cache = StateCache(state_cache)
         self._store = AgentStore(store, self.agent_id)
-        self._closed = False
+        self._calls = AgentCalls(name)
 
     # Calls.
 
@@ -91,8 +101,10 @@ class ReActAgent:
         turn; input whose id is stored is never answered twice.
 
         Raises:
-            AgentShuttingDown: the agent is closed.
-            ConfigurationError: the call is made inside a turn of the same session.
+            AgentShuttingDown: the agent is shutting down or closed. A call that waited has stored nothing; one that
+                ran is paused: the same input, or `None`, goes on with it, here or in another process.
+            ConfigurationError: the call is made inside a turn of the same session, or the conversation is that of an
+                agent with this `agent_id` and another `state_name`.
             LeaseLost: another process has taken over the session; what was stored before stays.
             StaleState: another writer changed the slot during the call.
             ValueError: the input cannot be answered here; the text says what to do.
@@ -112,62 +124,102 @@ class ReActAgent:
             Exception: as `call`.
         """
         given = read_input(input)
-        place, key = await self._place(ctx)
-        slot = Slot(key.user_id, key.session_id)
-        async with (
-            turn_of(place, slot, label=self._label, ttl=self._lease_ttl, admitted=self._check_open) as held,
-            aclosing(self._turn(given, place, key, held, ctx)) as events,
-        ):
-            async for event in events:
-                yield event
+        with self._calls.begin() as control:
+            place, key = await self._place(ctx)
+            slot = Slot(key.user_id, key.session_id)
+            async with (
+                turn_of(place, slot, control, label=self._label, ttl=self._lease_ttl) as held,
+                aclosing(self._parts(given, place, key, held, ctx)) as parts,
+            ):
+                async for events in parts:
+                    async with aclosing(events):
+                        async for event in events:
+                            control.hand_out()
+                            try:
+                                yield event
+                            except GeneratorExit:
+                                held.left = True
+                                raise
+                            finally:
+                                control.take_back()
+                            if control.leaving is not None:
+                                await to_its_end(control.leaving)
 
-    async def _turn(
-        self, given: Given, place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
-    ) -> AsyncGenerator[AgentEvent]:
+    async def _parts(
+        self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
+    ) -> AsyncGenerator[AsyncGenerator[AgentEvent]]:
+        """Take up a session, and yield the parts of its stream; an event need not be passed on through here."""
         log = self._log(place, key, held)
-        loading = log.load(self._fresh(key), [message.id for message in given.messages])
+        loading = log.load(self._fresh(key), [message.id for message in given])
         # What an earlier turn did not receive is asked for beside it.
         await (loading if held.mail is None else asyncio.gather(loading, held.mail.read()))
-        log.state.context.extend(held.control.earlier)
-        yield AgentEvent("AGENT_START", name=self.name)
-        begun = await self._begin(log, given)
+        if held.control.earlier:
+            await _leave_out_stored(log, held)
+        yield _single(AgentEvent("AGENT_START", name=self.name))
+        if held.control.is_shutting_down:
+            raise AgentShuttingDown(self.name)
+        begun = await self._begin(log, given, held)
         if isinstance(begun, Message):
-            yield AgentEvent("AGENT_RESULT", begun.id, message=begun, committed=True)
+            yield _single(AgentEvent("AGENT_RESULT", begun.id, message=begun, committed=True))
         else:
             held.control.interrupt_control = log.state.interrupt_control
             context = for_call(
                 ctx or RuntimeContext.empty(), user_id=key.user_id, session_id=key.session_id, agent_state=log.state
             )
-            turn = Turn(self._setup, log, begun, place, held, context)
-            async with aclosing(turn.events()) as events:
-                async for event in events:
-                    yield event
-        yield AgentEvent("AGENT_END", name=self.name)
+            yield Turn(self._setup, log, begun, place, held, context).events()
+        yield _single(AgentEvent("AGENT_END", name=self.name))
 
-    async def _begin(self, log: TreeLog, given: Given) -> TurnNote | Message:
+    async def _begin(self, log: StepLog, given: list[Message], held: Held) -> TurnNote | Message:
         """Store the input and return the note of the turn to run, or the reply that is stored already."""
-        context, note = log.state.context, log.note
+        context, note, earlier = log.state.context, log.note, held.control.earlier
+        if log.state.shutdown_interrupted and not (note and note.may_go_on):
+            # Another writer, such as AgentScope, has paused a turn of its own.
+            questions = [message for message in context if is_question(message)]
+            note = self._note("paused", questions[-max(1, len(given)) :])
+        log.state.shutdown_interrupted = False
         waiting = open_calls(context)
-        if note is not None and note.open == "asking" and results_for(waiting, given.messages):
-            context.extend(given.messages)
-            await log.commit(replace(note, open="asking"))
+        given = results_as_stored(given, context, waiting)
+        here = {message.id for message in context}
+        new = [message for message in given if message.id not in here and not log.known.get(message.id)]
+        if results_for(waiting, new):
+            note = note or self._note("asking")
+            context.extend(new)
+            await log.commit(note)
+            held.control.steering[:0] = earlier
             return note
-        ids = [message.id for message in given.messages]
+        ids = [message.id for message in given]
         inside = note is not None and note.may_go_on and await log.is_inside()
         elsewhere = [one for one, on_path in log.known.items() if not on_path]
         path = await log.path_with(ids)
-        found = match_input(given.messages, given.have_ids, path, note, elsewhere=elsewhere, checked_out=inside)
+        found = match_input(given, path, note, elsewhere=elsewhere, checked_out=inside)
         if found.action == "answer":
+            if not log.is_projected:
+                await log.project()
             return found.reply or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
         if found.action == "resume" and note is not None and not found.not_answered:
+            held.control.steering[:0] = earlier
             return note
-        closing = not_answered_result if found.not_answered else interrupted_result
-        context.extend(closing(log.leaf_id, call.message.id, call) for call in waiting)
-        context.extend(found.input)
-        log.state.shutdown_interrupted = False
-        started = TurnNote(new_id(), "running", tuple(message.id for message in found.input), log.slot_version)
+        check_whole(found.input)
+        context.extend(self._closing(call, log, not_answered=found.not_answered) for call in waiting)
+        context.extend((*earlier, *found.input))
+        started = self._note("running", found.input)
         await log.commit(started)
+        if earlier and held.mail is not None and log.is_saved:
+            await held.mail.acknowledge({message.id for message in earlier})
         return started
+
+    def _note(self, open: Openness, input: Sequence[Message] = ()) -> TurnNote:
+        ids = tuple(message.id for message in input)
+        return TurnNote(new_id(), open, ids, state_name=self._options.state_name)
+
+    def _closing(self, call: Call, log: StepLog, *, not_answered: bool) -> Message:
+        """Return the result of a call that other input leaves behind."""
+        tool = self._setup.tools.get(call.name)
+        may_have_begun = log.note is not None and log.note.open == "running" and not (tool and tool.external)
+        # A copy of a session has no note: its calls may have results in the original.
+        elsewhere = not_answered or log.note is None
+        result = not_answered_result if elsewhere else unknown_result if may_have_begun else interrupted_result
+        return result(log.leaf_id, call.message.id, call)
 
     # Reaching a turn.
 
@@ -196,24 +248,48 @@ class ReActAgent:
         """Have a message join the running turn of a session after its current round of tools; False when none runs."""
         return await self._send("steer", user_id, session_id, message)
 
+    async def attach(self, user_id: str | None = None, session_id: str | None = None) -> AsyncGenerator[AgentEvent]:
+        """Yield what the running turn of a session has stored, then each further step when it is stored.
+
+        It works from any process that shares the store, and yields nothing if no turn of this agent runs. Each event
+        brings a stored `message`: `CUSTOM` with the name `input` for the user's, `MODEL_CALL_END` for a reply,
+        `TOOL_RESULT_END` for a result. `AGENT_RESULT` brings the final reply; a turn that failed, was paused or lost
+        its process ends without one. Leaving the iterator does not touch the turn.
+
+        Raises:
+            ConfigurationError: a custom store of states keeps no steps.
+            SessionNotFound: the session was deleted meanwhile.
+        """
+        place, key = await self._place(RuntimeContext(user_id, session_id))
+        scope = Scope.of(key.session_id, user_id=key.user_id, agent_id=self.agent_id)
+        turn = RunningTurn(place.tree_store("attach"), scope, label=self._label, name=self.name)
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                yield event
+
     def _running(self) -> list[Slot]:
         place = self._store.place
         held = {} if place is None else queues_of(place).held
-        return [slot for slot, one in held.items() if one.lease is not None and one.lease.label == self._label]
+        return [slot for slot, one in held.items() if one.label == self._label]
 
     async def _send(
         self, kind: Literal["interrupt", "steer"], user_id: str | None, session_id: str | None, message: Any
     ) -> bool:
         place, key = await self._place(RuntimeContext(user_id, session_id))
-        sent = None if message is None else read_input(message).messages[0]
+        sent = None if message is None else read_sent(message)
+        slot = Slot(key.user_id, key.session_id)
         if place.store is None:
-            raise ConfigurationError("a custom store of states has no leases: give the agent a store of leafward's")
+            held = queues_of(place).held.get(slot)
+            if held is None or held.label != self._label or not isinstance(held.mail, LocalBox):
+                return False
+            held.mail.take(kind, sent)
+            return True
         holder = await place.store.leases.holder(key.session_id, key.user_id)
         if holder is None or holder.label != self._label:
             return False
         text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
         reached = await place.store.leases.send(key.session_id, key.user_id, text, label=self._label)
-        held = queues_of(place).held.get(Slot(key.user_id, key.session_id))
+        held = queues_of(place).held.get(slot)
         if reached and held is not None and held.mail is not None:
             # In this process there is no need to wait for the next look.
             with suppress(LeaseLost):
@@ -232,9 +308,25 @@ class ReActAgent:
     async def save_agent_state(self, user_id: str | None, session_id: str | None, state: AgentState) -> None:
         """Write a state to the slot of a session; the next call takes it over, and nothing of the tree is lost."""
         place, key = await self._place(RuntimeContext(user_id, session_id))
-        extra = {name: value for name, value in state.extra.items() if name != MARK}
-        saved = replace(state, session_id=key.session_id, user_id=key.user_id, extra=extra)
+        saved = replace(without_marks(state), session_id=key.session_id, user_id=key.user_id)
         await place.states.save(key, self._options.state_name, saved)
+
+    async def clear_context(self, user_id: str | None = None, session_id: str | None = None) -> None:
+        """Let the next call of a session start before its first message; permissions, plan and tasks stay.
+
+        It waits for its turn as a call does. The messages stay in the tree, where `session().checkout()` finds them.
+
+        Raises:
+            AgentShuttingDown: the agent is shutting down or closed; nothing was changed.
+            ConfigurationError: it is called inside a turn of the same session.
+        """
+        with self._calls.begin() as control:
+            place, key = await self._place(RuntimeContext(user_id, session_id))
+            slot = Slot(key.user_id, key.session_id)
+            async with turn_of(place, slot, control, label=None, ttl=self._lease_ttl) as held:
+                log = self._log(place, key, held)
+                await log.load(self._fresh(key))
+                await log.clear()
 
     def session(self, user_id: str | None = None, session_id: str | None = None) -> Session:
         """Return the conversation of a session, as the tree that it is.
@@ -243,19 +335,57 @@ class ReActAgent:
             ConfigurationError: the agent's store is not open yet, or keeps no trees.
         """
         place = self._store.place
-        if place is None or place.store is None:
-            raise ConfigurationError("the agent's store is not open, or keeps no sessions: give it an open store")
+        if place is None:
+            raise ConfigurationError(
+                "the agent's store is not open yet: enter `async with agent`, or give an open store"
+            )
         key = self._key(RuntimeContext(user_id, session_id))
-        return Session(place.store, key.session_id, user_id=key.user_id, agent_id=self.agent_id)
+        return Session(place.tree_store("a session"), key.session_id, user_id=key.user_id, agent_id=self.agent_id)
 
     # The agent's life.
 
+    @property
+    def shutdown_state(self) -> ShutdownState:
+        """Whether calls are taken (`running`), or refused (`shutting_down`, and `terminated` once all have ended)."""
+        return self._calls.state
+
+    async def shutdown(self, *, timeout: float | None = 30, partial_reasoning: PartialReasoning = "save") -> bool:
+        """Take no more calls, and pause those that run; any process that shares the store goes on with them.
+
+        Calls that wait get `AgentShuttingDown` at once, those that run get it at their next safe point. Tools that have
+        begun are waited for until `timeout`, without end for `None`; then they are cancelled, and their results say
+        that the outcome is unknown. A tool can look at `interrupt_control` and end early. The text of a reply that is
+        being streamed is stored, or with `partial_reasoning="discard"` asked for again.
+
+        Return whether all calls have ended; one that has not 5 seconds after `timeout` counts as lost. In a tool, the
+        turn of that tool is paused after it and not waited for. A cancelled shutdown refuses and pauses all the same.
+
+        Raises:
+            ConfigurationError: an option is wrong.
+        """
+        have_ended = await self._calls.shut_down(timeout, partial_reasoning)
+        if self._store.place is not None:
+            await wait_for_releases(self._store.place, STORING_S)
+        return have_ended
+
     async def close(self) -> None:
-        """Take no more calls, and close the store if the agent opened it."""
-        self._closed = True
-        await self._store.close()
+        """Shut down, and close the store if the agent opened it; a second call does nothing.
+
+        Raises:
+            ConfigurationError: it is called in a tool of this agent's turn, which could then not be stored.
+        """
+        if self._calls.has_tool_around:
+            raise ConfigurationError(
+                f"the agent {self.name!r} is closed inside a tool of its own turn: await shutdown() there, and close it"
+                " outside"
+            )
+        try:
+            await self.shutdown()
+        finally:
+            await self._store.close()
 
     async def __aenter__(self) -> Self:
+        await self._store.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -264,12 +394,7 @@ class ReActAgent:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, agent_id={self.agent_id!r})"
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise AgentShuttingDown(self.name)
-
     async def _place(self, ctx: RuntimeContext | None) -> tuple[Place, SessionKey]:
-        self._check_open()
         if ctx is None or ctx.session is None:
             return await self._store.open(), self._key(ctx)
         return await place_of(states_of(ctx.session)), self._key(ctx)
@@ -280,16 +405,29 @@ class ReActAgent:
         session_id = None if ctx is None else ctx.session_id
         return SessionKey(session_id or self._default_session_id, None if ctx is None else ctx.user_id)
 
-    def _log(self, place: Place, key: SessionKey, held: Held | None = None) -> TreeLog:
-        if place.store is None:
-            raise ConfigurationError("a custom store of states keeps no tree: give the agent a store of leafward's")
-        states = cast(StateStore, place.states)
+    def _log(self, place: Place, key: SessionKey, held: Held | None = None) -> StepLog:
+        states = place.states
+        if isinstance(states, CustomStates):
+            return WholeStateLog(states, key, self._options)
+        store = place.tree_store("a turn")
         if held is None or held.lease is None:
-            return TreeLog(place.store, states, key, self._options)
-        return TreeLog(place.store.fenced(held.lease), states.with_lease(held.lease), key, self._options)
+            return TreeLog(store, states, key, self._options)
+        cache = self._cache if place is self._store.place else None
+        return TreeLog(store.fenced(held.lease), states.with_lease(held.lease), key, self._options, cache)
 
     def _fresh(self, key: SessionKey) -> AgentState:
         return AgentState(session_id=key.session_id, user_id=key.user_id)
+
+
+async def _leave_out_stored(log: StepLog, held: Held) -> None:
+    """Leave out what an earlier turn has stored, but was lost before the store knew."""
+    sent, held.control.earlier = held.control.earlier, await log.unknown(held.control.earlier)
+    if held.mail is not None:
+        await held.mail.acknowledge({message.id for message in sent} - {message.id for message in held.control.earlier})
+
+
+async def _single(event: AgentEvent) -> AsyncGenerator[AgentEvent]:
+    yield event
 
 
 def _by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:

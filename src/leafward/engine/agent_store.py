@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from leafward.core.errors import AgentShuttingDown
+from leafward.core.errors import AgentShuttingDown, ConfigurationError
 from leafward.engine.custom_states import CustomStates, states_of
 from leafward.stores.contracts import Store
 from leafward.stores.states.contracts import AgentStateStore
@@ -27,7 +27,20 @@ class Place(NamedTuple):
     @property
     def shared(self) -> object:
         """What calls to one session have in common when they must run one after the other."""
-        return self.states.source if isinstance(self.states, CustomStates) else self.store
+        return self.states.turns if isinstance(self.states, CustomStates) else self.store
+
+    def tree_store(self, what: str) -> Store:
+        """Return the store that keeps trees.
+
+        Raises:
+            ConfigurationError: there is none; the text says that `what` needs it.
+        """
+        if self.store is None:
+            raise ConfigurationError(
+                f"{what} needs a tree of messages, which a custom store of states does not keep: "
+                "give the agent a store of leafward's"
+            )
+        return self.store
 
 
 async def place_of(states: StateStore | CustomStates) -> Place:
@@ -49,7 +62,9 @@ class AgentStore:
             self.place = Place(given.states, given)
         elif given is not None and not isinstance(given, str):
             # What cannot be a store is refused when the agent is made.
-            states_of(given)
+            states = states_of(given)
+            if isinstance(states, CustomStates):
+                self.place = Place(states, None)
 
     async def open(self) -> Place:
         """Return the agent's place.

@@ -71,6 +71,13 @@ class View:
         put = [{"before": one.before, "message": one.message.to_dict()} for one in self.put]
         return {"drop": [list(ends) for ends in self.drop], "put": put}
 
+    @property
+    def named(self) -> set[str]:
+        """The ids of all messages that the view says something of."""
+        return {end for ends in self.drop for end in ends} | {
+            id for one in self.put for id in (one.before, one.message.id)
+        }
+
 
 NO_VIEW = View()
 
@@ -231,23 +238,26 @@ def check_new(messages: Iterable[Message]) -> None:
         ValueError: one of them has the role `system`, or an id that is kept for summaries.
     """
     for message in messages:
-        if message.role == "system":
-            raise ValueError(
-                f"message {message.id!r} has the role 'system', which a context does not hold: "
-                "set the agent's system_prompt, or send it as the user's"
-            )
-        if is_summary_id(message.id):
-            raise ValueError(f"ids that begin with {RESERVED_PREFIX!r} belong to summaries: rename {message.id!r}")
+        if (reason := refusal(message)) is not None:
+            raise ValueError(reason)
+
+
+def refusal(message: Message) -> str | None:
+    """Return why a context may not get a message; `None` if it may."""
+    if message.role == "system":
+        return (
+            f"message {message.id!r} has the role 'system', which a context does not hold: "
+            "set the agent's system_prompt, or send it as the user's"
+        )
+    if is_summary_id(message.id):
+        return f"ids that begin with {RESERVED_PREFIX!r} belong to summaries: rename {message.id!r}"
+    return None
 
 
 def _are_new(ids: Sequence[str], path: Sequence[Message], view: View) -> bool:
     """Tell whether neither the path nor the view knows any of these ids, and none stands there twice."""
     wanted = set(ids)
-    named = (
-        *(end for ends in view.drop for end in ends),
-        *(id for one in view.put for id in (one.before, one.message.id)),
-    )
-    return len(wanted) == len(ids) and wanted.isdisjoint(named) and wanted.isdisjoint(ids_of(path))
+    return len(wanted) == len(ids) and wanted.isdisjoint(view.named) and wanted.isdisjoint(ids_of(path))
 
 
 def _stay_below(reply: Sequence[Message], appended: Sequence[Message], tail: Sequence[Message]) -> bool:
@@ -358,11 +368,11 @@ def _appended(path: Sequence[Message], context: Sequence[Message], keys: Sequenc
     A new result may stand above one of the same reply that the path has: it came later, and its call was earlier.
     """
     last = _last_reply(path)
-    latest = {message.id for message in path[last + 1 :] if _is_results(message)}
+    latest = {message.id for message in path[last + 1 :] if is_results(message)}
     found: list[Message] = []
     passed = False
     for message, key in zip(reversed(context), reversed(keys), strict=True):
-        if key is None and (not passed or _is_results(message)):
+        if key is None and (not passed or is_results(message)):
             found.append(message)
         elif key in latest:
             passed = True
@@ -371,7 +381,8 @@ def _appended(path: Sequence[Message], context: Sequence[Message], keys: Sequenc
     return found[::-1]
 
 
-def _is_results(message: Message) -> bool:
+def is_results(message: Message) -> bool:
+    """Tell whether a message holds nothing but results of tools."""
     # What is read of a twin lends nothing of the message.
     twin = message_sharing(message.id, message.role, message.at, body_to_read(message))
     return message.role in ("tool", "user") and bool(twin.parts) and holds_only_results(twin)

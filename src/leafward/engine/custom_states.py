@@ -67,10 +67,11 @@ class CustomStates(AgentStateStore):
         self.source = store
         """The user's own store."""
         self._store: Any = store
-        self._turns = _turns_of(store)
+        self.turns = _turns_of(store)
+        """What all users of the store share; it lasts as long as the store."""
 
     async def _call(self, method: str, *arguments: object) -> Any:
-        return await call(getattr(self._store, method), *arguments, turns=self._turns)
+        return await call(getattr(self._store, method), *arguments, turns=self.turns)
 
     async def save(self, key: AnyKey, name: str, value: Any) -> None:
         await self.save_written(key, name, write_state(value, name))

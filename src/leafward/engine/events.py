@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from leafward.core.json import Plain
 from leafward.core.message import Message
-
-if TYPE_CHECKING:
-    from leafward.engine.models.model_events import ModelUsage
+from leafward.engine.models.model_events import ModelUsage
 
 EventType = Literal[
     "AGENT_START",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel, ModelRequest, open_stream
 from leafward.engine.models.model_error import ModelError
+from leafward.engine.models.model_events import ModelEvent
 from leafward.engine.models.reply import Reply
 from leafward.engine.turn_control import TurnControl, TurnStopped
 
@@ -29,40 +31,49 @@ class ModelCall:
         """Yield what the model sends.
 
         Raises:
-            TurnStopped: the turn was interrupted; `reply` holds what came before.
+            TurnStopped: the turn was interrupted or paused; `reply` holds what came before.
             ModelError: the model failed, also when it was asked again.
         """
+        control = self._control
         for attempt in range(self._retries + 1):
             self.reply = Reply()
             yield self.reply.begin()
+            add = self.reply.add
             try:
-                async for event in self._stream():
-                    yield event
+                async with self._asked() as stream:
+                    async for sent in stream:
+                        control.end_wait()
+                        for event in add(sent):
+                            yield event
+                        control.begin_wait()
+                    control.end_wait()
             except ModelError as error:
                 for event in self.reply.end(discarded=True):
                     yield event
                 if not error.temporary or attempt == self._retries:
                     raise
+                # Of the attempt that failed nothing is kept, also if the turn is stopped now.
+                self.reply = Reply()
                 await self._rest(error, attempt)
             else:
                 for event in self.reply.end():
                     yield event
                 return
 
-    async def _stream(self) -> AsyncGenerator[AgentEvent]:
-        control, add = self._control, self.reply.add
+    @asynccontextmanager
+    async def _asked(self) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
+        """Have the model's stream for the length of the block, in which a wait for it can be ended."""
+        control = self._control
         try:
             control.begin_wait()
             async with open_stream(self._model, self._request) as stream:
-                async for event in stream:
-                    control.end_wait()
-                    for shown in add(event):
-                        yield shown
-                    control.begin_wait()
-                control.end_wait()
-        except asyncio.CancelledError:
+                yield stream
+        except asyncio.CancelledError as error:
             if control.was_ended():
                 raise TurnStopped from None
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise ModelError("it cancelled itself") from error
             raise
 
     async def _rest(self, error: ModelError, attempt: int) -> None:

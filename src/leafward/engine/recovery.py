@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
+from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, is_question, own_items, pair
-from leafward.core.ids import derived_id
-from leafward.core.message import Message, body_to_read, message_sharing
+from leafward.core.ids import derived_id, new_id
+from leafward.core.message import Message, body_to_read, has_made_id, message_sharing
 from leafward.core.parts import CALLS, Part
-from leafward.engine.turn_note import TurnNote
+from leafward.engine.turn_note import Openness, TurnNote
 
 OUTCOME = "leafward_outcome"
 """The metadata key of a result that says what is known of the call's effect."""
@@ -163,6 +164,22 @@ def rename_repeated(reply: Message) -> Message:
     return message_sharing(reply.id, reply.role, reply.at, {**body_to_read(reply), "parts": found})
 
 
+def note_of_others(state: AgentState, *, state_name: str) -> TurnNote:
+    """Return the note of a conversation that another writer left, which has no turn of ours at its end.
+
+    Calls without results wait for them, or for an answer; none of them has begun. Where nothing has answered the last
+    message, the turn goes on with it.
+    """
+    context = state.context
+    open: Openness | None = None
+    if open_calls(context):
+        open = "paused" if state.shutdown_interrupted else "asking"
+    elif context and not _is_final(context[-1]):
+        open = "paused"
+    asked = next((message.id for message in reversed(context) if is_question(message)), None)
+    return TurnNote(new_id(), open, () if asked is None else (asked,), state_name=state_name)
+
+
 # ── input that is known ──────────────────────────────────────────────────────
 
 
@@ -185,7 +202,6 @@ _SEND_WITHOUT_ID = "send it without an id to say it again"
 
 def match_input(
     input: Sequence[Message],
-    given_ids: Sequence[bool],
     path: Sequence[Message],
     note: TurnNote | None,
     *,
@@ -194,9 +210,8 @@ def match_input(
 ) -> InputMatch:
     """Return what a call does with its input, which is empty for `call(None)`.
 
-    `given_ids` says for each message whether the caller gave its id. `note` is the one in force where the path ends,
-    and `elsewhere` holds the ids of the input that other branches have. With `checked_out` the path ends inside a turn
-    that goes on, on another branch.
+    `note` is the one in force where the path ends, and `elsewhere` holds the ids of the input that other branches have.
+    With `checked_out` the path ends inside a turn that goes on, on another branch.
 
     Raises:
         ValueError: there is nothing to go on with, or a known message cannot be meant here; the text says what to do.
@@ -204,20 +219,18 @@ def match_input(
     known = {message.id: row for row, message in enumerate(path)}
     if not input:
         return _go_on(path, note, checked_out)
-    given = {message.id for message, is_given in zip(input, given_ids, strict=True) if is_given}
     for message in input:
-        if message.id in given and message.id in elsewhere and message.id not in known:
+        if message.id in elsewhere and message.id not in known:
             raise ValueError(f"message {message.id!r} is on another branch: {_SEND_WITHOUT_ID}, or check it out")
     last = input[-1]
-    is_known = last.id in given and last.id in known
-    if is_known and not _says(last, path[known[last.id]]):
+    if last.id in known and not _says(last, path[known[last.id]]):
         raise ValueError(f"message {last.id!r} is stored with other parts: {_SEND_WITHOUT_ID}, or update it")
-    remaining = tuple(message for message in input if message.id not in given or message.id not in known)
+    remaining = tuple(message for message in input if message.id not in known)
     if not remaining:
         return _answered(known[last.id], path, note, known, checked_out)
     if note is not None and note.may_go_on and not checked_out:
         began = [path[known[id]] for id in note.input if id in known]
-        if any(_is_same_input(sent, began, given) for sent in (input, remaining)):
+        if any(_is_same_input(sent, began) for sent in (input, remaining)):
             return InputMatch("resume")
     return InputMatch("begin", remaining, not_answered=checked_out)
 
@@ -240,13 +253,12 @@ def _calls(message: Message) -> bool:
     return items is None or any(isinstance(item, Call) for item in items)
 
 
-def _is_same_input(sent: Sequence[Message], began: Sequence[Message], given: Collection[str]) -> bool:
+def _is_same_input(sent: Sequence[Message], began: Sequence[Message]) -> bool:
     """Tell whether this is the input that began a turn: the same ids where they were given, else the same words."""
     if len(sent) != len(began):
         return False
     return all(
-        (one.id == other.id if one.id in given else True) and _says(one, other)
-        for one, other in zip(sent, began, strict=True)
+        (one.id == other.id or has_made_id(one)) and _says(one, other) for one, other in zip(sent, began, strict=True)
     )
 
 

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, cast
 
+from leafward.core.agent_contexts import PermissionContext
 from leafward.core.agent_records import read_record, write_record
 from leafward.core.agent_state import AgentState
+from leafward.core.attached_state import TURN
 from leafward.core.message import Message
 
 MARK = "leafward"
 """The key by which a slot says which point of the tree it shows. AgentScope drops it when it saves."""
+ACCEPTED = "leafward_accepted"
+"""The key of a rule that came with an answer to a question."""
 _OF_THE_SESSION = ("session_id", "user_id", "context", "shutdown_interrupted", MARK)
 """What a copy of the session has otherwise, or what the tree says in another way."""
+
+
+def without_marks(state: AgentState) -> AgentState:
+    """Return a state without what only this library says in it: the point of the tree, and the note of a turn."""
+    return replace(state, extra={name: value for name, value in state.extra.items() if name not in (MARK, TURN)})
+
+
+def take_mark(state: AgentState) -> dict[str, Any]:
+    """Take out of a slot's state what it says of the tree; empty if that is nothing that we write."""
+    mark = state.extra.pop(MARK, None)
+    return cast(dict[str, Any], mark) if isinstance(mark, dict) else {}
+
+
+def keep_accepted(theirs: PermissionContext, ours: PermissionContext) -> None:
+    """Give rules that another writer saved the mark of an accepted rule, which it does not know."""
+    for rules, known in (
+        (theirs.allow_rules, ours.allow_rules),
+        (theirs.deny_rules, ours.deny_rules),
+        (theirs.ask_rules, ours.ask_rules),
+    ):
+        for tool_name, listed in rules.items():
+            accepted = [replace(one, extra={}) for one in known.get(tool_name, ()) if one.extra.get(ACCEPTED)]
+            for rule in listed:
+                if replace(rule, extra={}) in accepted:
+                    rule.extra.setdefault(ACCEPTED, True)
 
 
 def state_name_in_tree(state_name: str) -> str:
@@ -42,3 +71,22 @@ def read_small_state(
     state = read_record(AgentState, {**document, "session_id": session_id, "user_id": user_id})
     state.context = context
     return state
+
+
+def put_back(state: AgentState, document: dict[str, Any] | None) -> None:
+    """Have everything of a state but its messages as a document says; without one, nothing changes."""
+    if document is None:
+        return
+    stored = read_small_state(document, user_id=state.user_id, session_id=state.session_id, context=state.context)
+    for one in fields(AgentState):
+        if one.compare:
+            setattr(state, one.name, getattr(stored, one.name))
+
+
+def check_small_state(state: AgentState) -> None:
+    """Refuse a state that could not be read again.
+
+    Raises:
+        ValueError: a field of it has another type than it should, or holds what JSON cannot.
+    """
+    replace(state, context=[]).to_json()

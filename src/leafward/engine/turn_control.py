@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from asyncio import current_task
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,14 +14,20 @@ from leafward.core.message import Message
 
 Stop = Literal["interrupt", "shutdown"]
 
+_log = logging.getLogger("leafward.engine")
+
 
 class TurnStopped(Exception):
     """The turn is to end at this point; only the turn itself sees this error."""
 
 
+def _future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(eq=False, slots=True)
 class TurnControl:
-    """What a running turn is asked to do; it looks at every safe point."""
+    """What a call is asked to do, from the moment it is made; its turn looks at every safe point."""
 
     stop: Stop | None = None
     messages: list[Message] = field(default_factory=list[Message])
@@ -29,39 +38,107 @@ class TurnControl:
     """Messages that were sent to an earlier turn, which did not receive them; stored before this turn's input."""
     interrupt_control: InterruptControl | None = None
     """What tools look at."""
+    is_shutting_down: bool = False
+    keeps_partial: bool = True
+    """Whether a pause stores what the model has said by then."""
+    forced: asyncio.Future[None] = field(default_factory=_future)
+    """Done when tools are no longer waited for."""
+    ended: asyncio.Future[None] = field(default_factory=_future)
+    """Done when nothing of the call is left that a shutdown would wait for."""
+    end: Callable[[], Awaitable[None]] | None = None
+    """Ends the turn where it stands; `None` while there is no turn."""
+    release: Callable[[], Awaitable[None]] | None = None
+    """Releases the session's lease; `None` while there is none."""
+    leaving: asyncio.Task[None] | None = None
+    """Ends a turn whose stream is not read on."""
+    _is_with_reader: bool = False
+    """Whether the stream's reader has an event and has not come for the next."""
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _waiting: asyncio.Task[object] | None = None
-    """The task that waits for the model right now."""
+    """The task that waits right now, for the model or for its turn."""
     _cancelled: bool = False
     """Whether the wait was cancelled from here."""
 
+    def take(self, kind: Literal["interrupt", "steer"], message: Message | None) -> None:
+        """Do what was sent to the turn: stop, with or without a message, or go on with one."""
+        if message is not None:
+            (self.messages if kind == "interrupt" else self.steering).append(message)
+        if kind == "interrupt":
+            self.interrupt()
+
     def interrupt(self) -> None:
         """Stop the turn at its next safe point; a wait for the model ends at once."""
-        if self.stop is None:
-            self.stop = "interrupt"
-        if self.interrupt_control is not None:
-            self.interrupt_control.interrupt()
-        if self._waiting is not None and not self._cancelled:
-            self._cancelled = True
-            self._waiting.cancel()
+        self.stop = "interrupt"
+        self._stop_now()
 
-    def pause(self) -> None:
-        """Pause the turn at its next safe point, for another process to go on with."""
+    def pause(self, *, keeps_partial: bool = True) -> None:
+        """Pause the turn at its next safe point, for another process to go on with; a call without a turn ends."""
+        if self.is_shutting_down:
+            return
+        self.is_shutting_down = True
+        self.keeps_partial = keeps_partial
         if self.stop is None:
             self.stop = "shutdown"
+        self._stop_now()
+        if self._is_with_reader:
+            self._leave()
+
+    def force(self) -> None:
+        """Wait no longer for tools: their outcome is unknown."""
+        if not self.forced.done():
+            self.forced.set_result(None)
+
+    def has_ended(self) -> None:
+        """Say that nothing is left to wait for."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    # Around each event that is handed out.
+
+    def hand_out(self) -> None:
+        """Take note that the reader of the stream gets an event; it may never come for the next one."""
+        self._is_with_reader = True
+        if self.is_shutting_down:
+            self._leave()
+
+    def take_back(self) -> None:
+        """Take note that the reader has come for the next event, or has closed the stream."""
+        self._is_with_reader = False
+
+    def _leave(self) -> None:
+        if self.leaving is None:
+            self.leaving = asyncio.create_task(self._end_without_reader(), name="leafward turn that is not read on")
+            self.leaving.add_done_callback(_report)
+
+    async def _end_without_reader(self) -> None:
+        try:
+            if self.end is not None:
+                await self.end()
+        finally:
+            if self.release is not None:
+                await self.release()
+            if self._is_with_reader:
+                # Else the reader has come back, and its call is about to end.
+                self.has_ended()
 
     # Around each piece of a stream, so kept to what is needed.
 
     def begin_wait(self) -> None:
-        """Allow the wait for the model that begins now to be ended.
+        """Allow the wait that begins now to be ended.
 
         Raises:
             TurnStopped: it is not to begin.
         """
-        if self.stop == "interrupt":
+        if self.stop is not None:
             raise TurnStopped
-        self._waiting = asyncio.current_task()
+        self._waiting = current_task(self._loop)
 
     def end_wait(self) -> None:
+        """Take note that the wait has ended by itself."""
+        if self._cancelled and self._waiting is not None:
+            # Such as a model's stream that goes on in spite of a cancellation.
+            self._cancelled = False
+            self._waiting.uncancel()
         self._waiting = None
 
     def was_ended(self) -> bool:
@@ -71,3 +148,17 @@ class TurnControl:
             return False
         self._cancelled = False
         return task.uncancel() == 0
+
+    def _stop_now(self) -> None:
+        """End a wait for the model, and say so to tools that look."""
+        if self.interrupt_control is not None:
+            self.interrupt_control.interrupt()
+        if self._waiting is not None and not self._cancelled:
+            self._cancelled = True
+            self._waiting.cancel()
+
+
+def _report(leaving: asyncio.Task[None]) -> None:
+    # The reader gets the error as well, if it ever comes back.
+    if not leaving.cancelled() and (error := leaving.exception()) is not None:
+        _log.warning("a turn whose stream is not read on could not be paused: %s", error)

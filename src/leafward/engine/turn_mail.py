@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -34,27 +36,56 @@ class TurnText(msgspec.Struct):
 
 
 class MailBox:
-    """The turn that holds a lease, and what is asked of it."""
+    """The turn that holds a lease, and what is asked of it.
+
+    The store keeps a text until its message is stored: a turn that ends before, however it ends, leaves it to the next.
+    """
 
     def __init__(self, lease: Lease, control: TurnControl) -> None:
         self._lease = lease
         self._control = control
         self._reading = asyncio.Lock()
+        self._seen = 0
+        """The number of the last text that was read."""
+        self._kept: list[tuple[int, str | None]] = []
+        """The texts that the store still has, by number, each with the id of its message."""
 
     @property
     def slot(self) -> Slot:
         return self._lease.fence.slot
 
+    @property
+    def waits(self) -> bool:
+        """Whether a text was read whose message may not be stored."""
+        return bool(self._kept)
+
     async def read(self) -> None:
-        """Take the texts that wait, and do what they say.
+        """Read the texts that wait, and do what they say.
 
         A text that was meant for an earlier turn stops nothing; its message is kept.
+
+        Raises:
+            LeaseLost: the lease is no longer held.
         """
         async with self._reading:
-            for text in await self._lease.receive():
-                self._take(text)
+            for number, text in await self._lease.peek():
+                if number > self._seen:
+                    self._seen = number
+                    self._kept.append((number, self._take(text)))
 
-    def _take(self, text: str) -> None:
+    async def acknowledge(self, stored: Collection[str]) -> None:
+        """Have the store delete the texts whose messages are stored.
+
+        Raises:
+            LeaseLost: the lease is no longer held.
+        """
+        done = list(takewhile(lambda one: one[1] is None or one[1] in stored, self._kept))
+        if done:
+            await self._lease.acknowledge(done[-1][0])
+            del self._kept[: len(done)]
+
+    def _take(self, text: str) -> str | None:
+        """Do what a text says, and return the id of its message."""
         try:
             found = msgspec.json.decode(text, type=TurnText)
             message = None if found.message is None else Message.from_dict(found.message)
@@ -62,14 +93,44 @@ class MailBox:
             _log.warning(
                 "a text to the turn of session %r is not one of an agent's: %.200r", self.slot.session_id, text
             )
-            return
-        is_meant = found.token == self._lease.token
-        if message is not None and not is_meant:
-            self._control.earlier.append(message)
+            return None
+        if found.token == self._lease.token:
+            self._control.take(found.kind, message)
         elif message is not None:
-            (self._control.messages if found.kind == "interrupt" else self._control.steering).append(message)
-        if found.kind == "interrupt" and is_meant:
-            self._control.interrupt()
+            self._control.earlier.append(message)
+        return None if message is None else message.id
+
+
+class LocalBox:
+    """What is sent to the turns of a session whose store has no leases: only a turn of this process is reached.
+
+    A message that a turn ends without storing is left to the next, as `MailBox` does.
+    """
+
+    def __init__(self, control: TurnControl, waiting: list[Message]) -> None:
+        self._control = control
+        self._waiting = waiting
+        self._earlier = list(waiting)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a message may not be stored."""
+        return bool(self._waiting)
+
+    def take(self, kind: Literal["interrupt", "steer"], message: Message | None) -> None:
+        """Do what is sent to the turn, and keep the message until it is stored."""
+        if message is not None:
+            self._waiting.append(message)
+        self._control.take(kind, message)
+
+    async def read(self) -> None:
+        """Read what an earlier turn was sent and did not store."""
+        self._control.earlier.extend(self._earlier)
+        self._earlier = []
+
+    async def acknowledge(self, stored: Collection[str]) -> None:
+        """Keep no longer what is stored."""
+        self._waiting[:] = [message for message in self._waiting if message.id not in stored]
 
 
 class MailWatch:
@@ -98,11 +159,19 @@ class MailWatch:
         while self._boxes:
             await asyncio.sleep(LOOKS_EVERY_S)
             try:
-                for slot in await self._leases.waiting(list(self._boxes)):
-                    if (box := self._boxes.get(slot)) is not None:
-                        await box.read()
-            except LeaseLost:
-                # The turn finds out at its next step.
-                continue
+                waiting = await self._leases.waiting(list(self._boxes))
             except LeafwardError as error:
                 _log.warning("whether texts wait for running turns could not be asked: %s", error)
+                continue
+            for slot in waiting:
+                if (box := self._boxes.get(slot)) is not None:
+                    await self._read(box)
+
+    async def _read(self, box: MailBox) -> None:
+        try:
+            await box.read()
+        except LeaseLost:
+            # The turn finds out at its next step; the texts are for its successor.
+            self.remove(box)
+        except LeafwardError as error:
+            _log.warning("texts to a turn of session %r could not be read: %s", box.slot.session_id, error)

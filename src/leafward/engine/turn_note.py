@@ -31,6 +31,8 @@ class TurnNote:
     """What ended the turn before it had a final reply: an error or a cancellation."""
     joined: tuple[str, ...] = ()
     """The ids of the user's messages that came while it ran: steered, or with an interrupt."""
+    state_name: str = "agent_state"
+    """The name of the slot of the agent whose turn it is."""
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keys that this version does not know."""
 
@@ -56,6 +58,7 @@ class TurnNote:
             slot=found.slot,
             attempts=found.attempts,
             failed=found.failed,
+            state_name=found.state,
             rest=rest,
         )
 
@@ -68,6 +71,8 @@ class TurnNote:
             found["attempts"] = dict(self.attempts)
         if self.failed is not None:
             found["failed"] = self.failed
+        if self.state_name != "agent_state":
+            found["state"] = self.state_name
         return {**found, **self.rest}
 
 
@@ -79,6 +84,7 @@ class _Document(msgspec.Struct):
     slot: int = 0
     attempts: dict[str, int] = {}
     failed: str | None = None
+    state: str = "agent_state"
 
 
 _KEYS = frozenset(_Document.__struct_fields__)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from leafward.core.callables import words_of
 from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.transcript import shortened
 from leafward.tools.arguments import Mistake, checked
@@ -48,7 +49,7 @@ def describe_failure(name: str, error: BaseException) -> str:
     """Say to a model what a tool raised, and what to do."""
     if isinstance(error, (LeafwardError, TimedOut)):
         return str(error)
-    text = shortened(" ".join(str(error).split()), FAILURE_CHARACTERS)
+    text = shortened(" ".join(words_of(error).split()), FAILURE_CHARACTERS)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"the tool {name!r} failed ({what}). Try it with other arguments, or go on without it."
 

@@ -19,7 +19,7 @@ from leafward.tools.arguments import Mistake, checked, parsed
 from leafward.tools.definition import Tool
 from leafward.tools.outputs import parts_of_output, text_of_parts, text_part
 from leafward.tools.runtime_context import RuntimeContext
-from leafward.tools.threads import tool_threads
+from leafward.tools.threads import Check, always, tool_threads
 
 State = Literal["success", "error", "interrupted", "denied", "running"]
 """How a call stands, in AgentScope's words."""
@@ -79,13 +79,13 @@ def log_failure(name: str, outcome: Outcome) -> None:
         _log.warning("tool %r failed; the model is answered with the error", name, exc_info=outcome.error)
 
 
-async def attempt(tool: Tool, arguments: object, ctx: RuntimeContext | None) -> Outcome:
-    """Do what `run` does, and log nothing."""
+async def attempt(tool: Tool, arguments: object, ctx: RuntimeContext | None, *, check: Check = always) -> Outcome:
+    """Do what `run` does, and log nothing; what `check` raises keeps the tool from being started."""
     try:
         call = _prepare(tool, arguments, RuntimeContext.empty() if ctx is None else ctx)
         if tool.external:
             return Outcome([text_part(AWAITING)], "running")
-        return _succeeded(await _perform(tool, call))
+        return _succeeded(await _perform(tool, call, check))
     except STORAGE_FAILURES:
         raise
     except Mistake as mistake:
@@ -125,9 +125,9 @@ def _succeeded(result: object) -> Outcome:
     return Outcome(parts_of_output(result), verbatim=are_blocks(result))
 
 
-async def _perform(tool: Tool, call: Callable[[], Any]) -> Any:
+async def _perform(tool: Tool, call: Callable[[], Any], check: Check = always) -> Any:
     # In a task of its own, a tool can neither cancel its caller nor keep it from being cancelled.
-    task = asyncio.create_task(invoke(call), name=f"tool {tool.name}")
+    task = asyncio.create_task(invoke(call, check), name=f"tool {tool.name}")
     try:
         await asyncio.wait((task,), timeout=tool.timeout)
     except asyncio.CancelledError:
@@ -148,12 +148,13 @@ async def _perform(tool: Tool, call: Callable[[], Any]) -> Any:
     return task.result()
 
 
-async def invoke(call: Callable[[], Any]) -> Any:
-    """Make a call that is ready to run: an async one here, a plain one on a thread."""
+async def invoke(call: Callable[[], Any], check: Check = always) -> Any:
+    """Make a call that is ready to run: an async one here, a plain one on a thread; `check` comes right before."""
     try:
         if is_async(call):
+            check()
             return await call()
-        result = await tool_threads().call(call)
+        result = await tool_threads().call(call, check)
         return await result if inspect.isawaitable(result) else result
     except (StopAsyncIteration, StopIteration, SystemExit) as error:
         raise as_failure(call, error) from error

@@ -18,10 +18,16 @@ RUNNING = 32
 ABANDONED = 64
 """How many functions that were given up may still run, before no further one is started."""
 
+Check = Callable[[], None]
+"""Raises what keeps a tool from being started."""
 Jobs = SimpleQueue[Callable[[], bool] | None]
 """What a thread has to do; `None` ends it. A job says whether another may follow."""
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside a tool's thread", default=False)
+
+
+def always() -> None:
+    """Keep no tool from being started."""
 
 
 class ToolThreads:
@@ -41,21 +47,23 @@ class ToolThreads:
         self._most_abandoned = abandoned
         self.abandoned = 0
 
-    async def call(self, function: Callable[[], Any]) -> Any:
+    async def call(self, function: Callable[[], Any], check: Check = always) -> Any:
         """Call a function on a thread and return its result; context variables are those of the caller.
 
         Cancelled while it waits for its turn, the function is not called.
 
         Raises:
             ToolError: too many functions that were given up still run.
+            Exception: what `check` raises when a thread is free; the function is not called then.
         """
         if _inside.get():
             # A tool whose thread waits for another tool would wait for ever if all threads did so.
-            return await self._run(function)
+            return await self._run(function, check)
         async with self._free:
-            return await self._run(function)
+            return await self._run(function, check)
 
-    async def _run(self, function: Callable[[], Any]) -> Any:
+    async def _run(self, function: Callable[[], Any], check: Check) -> Any:
+        check()
         if self.abandoned >= self._most_abandoned:
             raise ToolError(
                 f"no thread is free: {self.abandoned} earlier tool calls did not end in time and still run. "

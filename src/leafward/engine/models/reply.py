@@ -295,10 +295,7 @@ class Reply:
     @property
     def is_empty(self) -> bool:
         """Whether there is neither a call nor anything that a user could see: at most thinking and blank text."""
-        return all(
-            is_thinking(part) or (part["type"] == "text" and not str(part.get("text", "")).strip())
-            for part in self._parts(whole=True)
-        )
+        return all(map(_is_unseen, self._parts(whole=True)))
 
     def message(self, *, name: str | None = None, metadata: Mapping[str, Any] | None = None) -> Message:
         """Return the whole reply, once the stream has ended.
@@ -319,6 +316,17 @@ class Reply:
         parts = self._parts(whole=False)
         return self._message(parts, name, metadata) if parts else None
 
+    def said(self, *, name: str | None = None) -> Message | None:
+        """Return what there is of the reply so far without its calls, which were not all there.
+
+        `None` means that there is nothing yet that a user could see.
+
+        Raises:
+            ValueError: the model sent what no message can hold.
+        """
+        parts = [part for part in self._parts(whole=False) if part["type"] not in CALLS]
+        return None if all(map(_is_unseen, parts)) else self._message(parts, name, None)
+
     def _message(self, parts: list[Part], name: str | None, metadata: Mapping[str, Any] | None) -> Message:
         extra = {key: value for key, value in self._fields.items() if key not in _OWN_KEYS}
         if self.usage is not None:
@@ -331,6 +339,11 @@ class Reply:
             for block in self._blocks
             if whole or not isinstance(block, _Block) or block.kind is not CallDelta or block.is_complete
         ]
+
+
+def _is_unseen(part: Part) -> bool:
+    """Tell a part of which a user sees nothing: thinking, or blank text."""
+    return is_thinking(part) or (part["type"] == "text" and not str(part.get("text", "")).strip())
 
 
 def _new_call_id() -> str:

@@ -1,0 +1,65 @@
+"""What tools, hooks and middleware did to `state.context` since the last step of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+from typing import NamedTuple
+
+from leafward.core.message import Message, ids_of
+from leafward.engine.context_view import NO_VIEW, View, in_shown_order, refusal
+
+
+class Step(NamedTuple):
+    """A context as it is to be stored."""
+
+    shown: list[Message]
+    added: list[Message]
+    """The new messages, in the order in which they came."""
+    only_adds: bool
+    """Whether nothing else was changed, and the new messages stand at the end of the path."""
+
+
+def take_step(context: list[Message], stored: Sequence[Message], view: View = NO_VIEW) -> Step:
+    """Return what a context has become, and put new results of its last reply into the order of the calls.
+
+    `stored` is the context as of the last step.
+
+    Raises:
+        ValueError: the context holds what it may not. That is taken out of it, so that the remainder can be stored.
+    """
+    extended = len(context) >= len(stored) and all(map(is_, stored, context))
+    known = set(ids_of(stored))
+    _refuse(context, known, start=len(stored) if extended else None)
+    added = context[len(stored) :] if extended else [message for message in context if message.id not in known]
+    last = next((row for row in range(len(context) - 1, -1, -1) if context[row].role == "assistant"), len(context))
+    # What a view says of a reply's results was put there on purpose.
+    is_seen = bool(added) and not view.named.isdisjoint(ids_of(context[last:]))
+    if added and not is_seen and len(context) - last > 2:
+        context[last:] = in_shown_order(context[last:])
+    return Step(list(context), added, extended and not is_seen)
+
+
+def _refuse(context: list[Message], known: set[str], *, start: int | None) -> None:
+    """Refuse what stands below `start`; all of it is new, if one is given."""
+    taken = set[str]() if start is None else known
+    kept: list[Message] = []
+    reasons: list[str] = []
+    for message in context[start or 0 :]:
+        reason = _refusal(message, known, taken)
+        if reason is None:
+            kept.append(message)
+            taken.add(message.id)
+        else:
+            reasons.append(reason)
+    if reasons:
+        context[start or 0 :] = kept
+        raise ValueError(reasons[0])
+
+
+def _refusal(message: Message, known: set[str], taken: set[str]) -> str | None:
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"the context holds a {type(message).__name__}, which is not a message: make it one with Message(…)"
+    if message.id in taken:
+        return f"the context holds two messages with the id {message.id!r}: give one of them another id"
+    return None if message.id in known else refusal(message)

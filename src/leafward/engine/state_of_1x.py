@@ -1,0 +1,26 @@
+"""What AgentScope 1.x left in a slot, as the state of an agent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from leafward.core.agent_state import AgentState, from_legacy
+from leafward.core.message import Message
+from leafward.core.session_key import SessionKey
+from leafward.engine.toolkit import ActiveGroups
+from leafward.stores.states.store import StateStore
+
+
+async def read_state_of_1x(states: StateStore, key: SessionKey) -> AgentState | None:
+    """Return the conversation and the active groups that 1.x saved; `None` if it saved neither.
+
+    Raises:
+        StateDecodeError: they cannot be read.
+    """
+    messages, groups = await asyncio.gather(
+        states.get_list(key, "memory_messages", Message), states.get(key, "toolkit_activeGroups", ActiveGroups)
+    )
+    if not messages and groups is None:
+        return None
+    active = None if groups is None else groups.active_groups
+    return from_legacy(messages, active, session_id=key.session_id, user_id=key.user_id)

@@ -1,0 +1,97 @@
+"""The durable side of an agent's turn: where the conversation stands, and what is stored of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from leafward.core.agent_state import AgentState
+from leafward.core.message import Message
+from leafward.engine.turn_note import TurnNote
+from leafward.stores.contracts import Usage
+
+ConflictPolicy = Literal["fail", "overwrite", "append_merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How an agent's turns are written."""
+
+    agent_id: str
+    state_name: str = "agent_state"
+    saves_steps: bool = True
+    """Whether every step is stored, or only whole turns."""
+    writes_slot: bool = True
+    conflict_policy: ConflictPolicy = "fail"
+
+
+class StepLog(Protocol):
+    """What a turn needs of storage: a tree of messages in a store of ours, a whole state in a custom one.
+
+    The turn changes `state` and calls `commit`, which stores what is new.
+    """
+
+    state: AgentState
+    note: TurnNote | None
+    """The note of the turn that the last message belongs to."""
+    leaf_id: str | None
+    """The last message that is stored of this conversation."""
+    known: dict[str, bool]
+    """Which messages of the input are stored, and whether each is part of this conversation."""
+    is_saved: bool
+    """Whether the last commit was written."""
+
+    is_projected: bool
+    """Whether the slot shows what was loaded."""
+
+    async def load(self, defaults: AgentState, input_ids: Sequence[str] = (), *, adopts: bool = True) -> None:
+        """Find out where the conversation stands; with `adopts`, store what has to be taken over from others.
+
+        Raises:
+            StateDecodeError: what is stored cannot be read.
+        """
+        ...
+
+    async def path_with(self, message_ids: Sequence[str]) -> list[Message]:
+        """Return the conversation; with what summaries cover, if one of these messages is among it."""
+        ...
+
+    async def unknown(self, messages: Sequence[Message]) -> list[Message]:
+        """Return those of some messages that are not stored."""
+        ...
+
+    async def is_inside(self) -> bool:
+        """Tell whether the conversation stands at a message that has others below it, as after a checkout."""
+        ...
+
+    async def commit(self, note: TurnNote, *, usage: Usage | None = None, at_boundary: bool = False) -> None:
+        """Store what was added to the state since the last commit, in one step, with the note and the usage.
+
+        The results of a reply are put into the order of its calls. Where only whole turns are stored, nothing is
+        written before a boundary.
+
+        Raises:
+            LeaseLost: another holder has the session; nothing was written.
+            SessionNotFound: the session was deleted meanwhile; nothing was written.
+            ValueError: the context holds what it may not, which was taken out of it; or a message is too large, or the
+                small state cannot be written. Nothing was written.
+        """
+        ...
+
+    def take_back(self) -> None:
+        """Have everything of the state but its messages as it is stored."""
+        ...
+
+    async def project(self) -> None:
+        """Write the state to its slot, where AgentScope reads it.
+
+        Raises:
+            SessionNotFound: the session was deleted meanwhile; nothing was written.
+            StaleState: another writer changed the slot during this call, and the policy is to fail.
+        """
+        ...
+
+    async def clear(self) -> None:
+        """Start before the first message, with all that is in force now but the summary."""
+        ...

@@ -1,0 +1,103 @@
+"""A turn in a custom store of states, which keeps no tree: the whole state is saved at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from leafward.core.agent_state import AgentState
+from leafward.core.attached_state import TURN
+from leafward.core.errors import ConfigurationError
+from leafward.core.message import Message, ids_of
+from leafward.core.session_key import SessionKey
+from leafward.engine.context_edits import take_step
+from leafward.engine.custom_states import CustomStates
+from leafward.engine.small_state import put_back, without_marks, write_small_state
+from leafward.engine.step_log import LogOptions
+from leafward.engine.turn_note import TurnNote
+from leafward.stores.contracts import Usage
+
+
+class WholeStateLog:
+    """The durable side of one turn in a custom store of states.
+
+    The turn's note is saved inside the state, as `leafward.turn`. Usage is counted nowhere.
+
+    Raises:
+        ConfigurationError: no state is to be written.
+    """
+
+    def __init__(self, states: CustomStates, key: SessionKey, options: LogOptions) -> None:
+        if not options.writes_slot:
+            raise ConfigurationError("slot='off' leaves a custom store of states nothing to keep: leave it out")
+        self.key = key
+        self.state = AgentState(session_id=key.session_id, user_id=key.user_id)
+        self.note: TurnNote | None = None
+        self.leaf_id: str | None = None
+        self.known: dict[str, bool] = {}
+        self.is_saved = True
+        self.is_projected = True
+        self._states = states
+        self._options = options
+        self._stored: list[Message] = []
+        self._small: dict[str, Any] | None = None
+
+    async def load(self, defaults: AgentState, input_ids: Sequence[str] = (), *, adopts: bool = True) -> None:
+        """Read the state; one without a note belongs to no turn."""
+        found = await self._states.get(self.key, self._options.state_name, AgentState)
+        state = defaults if found is None else found
+        note = state.extra.get(TURN)
+        self.note = None if note is None else TurnNote.read(note)
+        self.state = replace(without_marks(state), session_id=self.key.session_id, user_id=self.key.user_id)
+        self._is_stored(list(self.state.context))
+        ids = set(ids_of(self._stored))
+        self.known = {id: True for id in input_ids if id in ids}
+
+    async def path_with(self, message_ids: Sequence[str]) -> list[Message]:
+        """Return the conversation."""
+        return list(self.state.context)
+
+    async def unknown(self, messages: Sequence[Message]) -> list[Message]:
+        """Return those of some messages that are not stored."""
+        stored = set(ids_of(self._stored))
+        return [message for message in messages if message.id not in stored]
+
+    async def is_inside(self) -> bool:
+        """Return False: there are no branches."""
+        return False
+
+    async def commit(self, note: TurnNote | None, *, usage: Usage | None = None, at_boundary: bool = False) -> None:
+        """Save the state with the note, if steps are saved or this is a boundary.
+
+        Raises:
+            ValueError: the context holds what it may not; that was taken out of it, and nothing was written.
+        """
+        self.note = note
+        step = take_step(self.state.context, self._stored)
+        self.is_saved = self._options.saves_steps or at_boundary
+        if not self.is_saved:
+            return
+        noted = {} if note is None else {TURN: note.write()}
+        await self._states.save(
+            self.key, self._options.state_name, replace(self.state, extra={**self.state.extra, **noted})
+        )
+        # What a tool changed meanwhile comes with the next step.
+        self._is_stored(step.shown)
+
+    def _is_stored(self, context: list[Message]) -> None:
+        self._stored = context
+        self._small = write_small_state(self.state)
+        self.leaf_id = context[-1].id if context else None
+
+    def take_back(self) -> None:
+        """Have the small state as it is stored."""
+        put_back(self.state, self._small)
+
+    async def project(self) -> None:
+        """Do nothing: the state that was saved last is what others read."""
+
+    async def clear(self) -> None:
+        """Save the state without its messages, its summary and the note of a turn."""
+        self.state.context, self.state.summary, self.state.shutdown_interrupted = [], "", False
+        await self.commit(None, at_boundary=True)

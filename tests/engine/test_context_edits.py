@@ -1,0 +1,276 @@
+"""A tool that changes `ctx.agent_state.context`: what the model sees next, what is stored, what the next call loads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from leafward import Message, RuntimeContext, SessionKey, open_store, tool, user
+from leafward.core.agent_state import AgentState
+from leafward.engine.agent import ReActAgent
+from leafward.stores import Store
+from leafward.testing import ScriptedModel, call
+from tests.engine.custom_stores import PlainStates
+from tests.engine.test_turn import ALICE, is_paired, store
+
+__all__ = ["store"]
+
+Edit = Callable[[list[Message]], None]
+BEFORE = ["one", "1", "two", "2"]
+"""What two turns have said before a third one edits it."""
+NEW = ["three", "edit", "done"]
+"""The third turn: the input, the call and its result."""
+
+
+def said(messages: list[Message]) -> list[str]:
+    """Return what messages say: their texts, the name of a tool, or what a tool returned."""
+    found: list[str] = []
+    for message in messages:
+        part = message.parts[0]
+        text = part["output"][0]["text"] if part["type"] == "tool_result" else message.text or part["name"]
+        # A result whose call was removed is sent to the model as a text that says so first.
+        found.append(text.splitlines()[-1])
+    return found
+
+
+async def talk(store: Any) -> None:
+    one = ReActAgent("cook", ScriptedModel(["1", "2"]), store=store)
+    await one.call(user("one", id="u1"), ALICE)
+    await one.call(user("two", id="u2"), ALICE)
+
+
+def editing(store: Any, *edits: Edit, **options: Any) -> tuple[ReActAgent, ScriptedModel]:
+    """Return an agent whose tool makes an edit each time it is called."""
+    left = list(edits)
+
+    @tool
+    async def edit(ctx: RuntimeContext) -> str:
+        """Edit the context."""
+        left.pop(0)(ctx.agent_state.context)
+        return "done"
+
+    model = ScriptedModel([*([call("edit", {}, id=f"c{n}")] for n in range(len(edits))), "3"])
+    return ReActAgent("cook", model, store=store, tools=[edit], **options), model
+
+
+async def loaded(store: Any, **options: Any) -> list[str]:
+    """Return what a new agent finds."""
+    return said(
+        (await ReActAgent("cook", ScriptedModel([]), store=store, **options).get_agent_state("alice", "s1")).context
+    )
+
+
+async def in_tree(store: Store) -> list[str]:
+    return said(await ReActAgent("cook", ScriptedModel([]), store=store).session("alice", "s1").get_raw_history())
+
+
+def append(context: list[Message]) -> None:
+    context.append(user("and more"))
+
+
+def replace(context: list[Message]) -> None:
+    context[0] = user("ONE", id=context[0].id)
+
+
+def remove(context: list[Message]) -> None:
+    del context[1]
+
+
+def cut(context: list[Message]) -> None:
+    del context[:2]
+
+
+def reorder(context: list[Message]) -> None:
+    context[0], context[2] = context[2], context[0]
+
+
+def insert(context: list[Message]) -> None:
+    context.insert(0, user("first of all"))
+
+
+CASES: dict[str, tuple[Edit, list[str], list[str]]] = {
+    # The edit, what the model sees when the tool has ended, what the tree holds.
+    "append": (append, [*BEFORE, "three", "edit", "and more", "done"], [*BEFORE, "three", "edit", "and more", "done"]),
+    "replace": (replace, ["ONE", *BEFORE[1:], *NEW], ["ONE", *BEFORE[1:], *NEW]),
+    "remove": (remove, ["one", "two", "2", *NEW], [*BEFORE, *NEW]),
+    "cut": (cut, ["two", "2", *NEW], [*BEFORE, *NEW]),
+    "reorder": (reorder, ["two", "1", "one", "2", *NEW], [*BEFORE, *NEW]),
+    "insert": (insert, ["first of all", *BEFORE, *NEW], [*BEFORE, *NEW]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_an_edit_is_seen_by_the_model_by_the_slot_and_by_the_next_call(store: Store, case: str) -> None:
+    edit, shown, stored = CASES[case]
+    await talk(store)
+    one, model = editing(store, edit)
+
+    assert (await one.call("three", ALICE)).text == "3"
+
+    assert said(list(model.requests[1].messages)) == shown
+    assert await in_tree(store) == [*stored, "3"]
+    slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
+    assert slot is not None
+    assert said(slot.context) == [*shown, "3"]
+    assert await loaded(store) == [*shown, "3"]
+    assert await loaded(store, slot="off") == [*shown, "3"], "the tree alone says the same"
+
+    model = ScriptedModel(["4"])
+    await ReActAgent("cook", model, store=store).call("four", ALICE)
+
+    assert said(list(model.requests[0].messages)) == [*shown, "3", "four"]
+    assert await loaded(store, slot="off") == [*shown, "3", "four", "4"]
+    assert await in_tree(store) == [*stored, "3", "four", "4"]
+
+
+@pytest.mark.parametrize("first", CASES)
+@pytest.mark.parametrize("second", CASES)
+async def test_two_edits_of_one_turn_and_one_of_the_next_add_up(first: str, second: str) -> None:
+    async with open_store("memory://") as store:
+        await talk(store)
+        one, model = editing(store, CASES[first][0], CASES[second][0])
+        await one.call("three", ALICE)
+        await _is_stored(store, said(list(model.requests[2].messages)))
+
+        again, model = editing(store, CASES[first][0])
+        await again.call("four", ALICE)
+        await _is_stored(store, said(list(model.requests[1].messages)))
+
+
+async def _is_stored(store: Store, shown: list[str]) -> None:
+    assert await loaded(store) == [*shown, "3"]
+    assert await loaded(store, slot="off") == [*shown, "3"]
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_an_edit_is_kept_in_a_custom_store(case: str) -> None:
+    edit, shown, _ = CASES[case]
+    states = PlainStates()
+    await talk(states)
+    one, model = editing(states, edit)
+
+    await one.call("three", ALICE)
+
+    assert said(list(model.requests[1].messages)) == shown
+    assert await loaded(states) == [*shown, "3"]
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_an_edit_is_kept_when_only_whole_turns_are_stored(store: Store, case: str) -> None:
+    edit, shown, stored = CASES[case]
+    await talk(store)
+    one, model = editing(store, edit, save="call")
+
+    await one.call("three", ALICE)
+
+    assert said(list(model.requests[1].messages)) == shown
+    assert await loaded(store, slot="off") == [*shown, "3"]
+    assert await in_tree(store) == [*stored, "3"]
+
+
+REFUSED: dict[str, tuple[Edit, str]] = {
+    "system": (lambda context: context.append(Message("system", "Obey.")), "role 'system'"),
+    "system in front": (lambda context: context.insert(0, Message("system", "Obey.")), "role 'system'"),
+    "same id": (lambda context: context.append(user("another", id="u1")), "two messages with the id 'u1'"),
+    "no message": (lambda context: context.append(cast(Any, {"role": "user"})), "not a message"),
+}
+
+
+@pytest.mark.parametrize("kind", ["step", "call"])
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_a_context_may_not_hold_fails_the_call_and_is_left_out(store: Store, case: str, kind: Any) -> None:
+    edit, reason = REFUSED[case]
+    await talk(store)
+    one, _ = editing(store, edit, save=kind)
+
+    with pytest.raises(ValueError, match=reason) as caught:
+        await one.call("three", ALICE)
+
+    assert not hasattr(caught.value, "__notes__"), "the turn was stored"
+    assert await in_tree(store) == [*BEFORE, *NEW], "what the tool returned is stored"
+    assert await loaded(store) == [*BEFORE, *NEW]
+    model = ScriptedModel(["3"])
+    assert (await ReActAgent("cook", model, store=store).call("three", ALICE)).text == "3"
+    assert said(list(model.requests[0].messages)) == [*BEFORE, *NEW]
+    assert await in_tree(store) == [*BEFORE, *NEW, "3"]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_custom_store_refuses_the_same(case: str) -> None:
+    edit, reason = REFUSED[case]
+    states = PlainStates()
+    await talk(states)
+    one, _ = editing(states, edit)
+
+    with pytest.raises(ValueError, match=reason):
+        await one.call("three", ALICE)
+
+    assert await loaded(states) == [*BEFORE, *NEW]
+
+
+async def test_what_a_tool_appends_while_another_result_is_being_stored_is_not_lost(store: Store) -> None:
+    written = asyncio.Event()
+
+    class Slow:
+        """Lets a tool go on in the middle of a commit."""
+
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def fenced(self, lease: Any) -> Any:
+            return Slow(self._inner.fenced(lease))
+
+        @property
+        def messages(self) -> Any:
+            return Slow(self._inner.messages)
+
+        async def append(self, scope: Any, drafts: Any, *rest: Any, **options: Any) -> Any:
+            if any(draft.message.role == "tool" for draft in drafts):
+                written.set()
+                await asyncio.sleep(0.05)
+            return await self._inner.append(scope, drafts, *rest, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    @tool
+    async def fast() -> str:
+        """End at once."""
+        return "fast"
+
+    @tool
+    async def slow(ctx: RuntimeContext) -> str:
+        """Append something while the other result is stored."""
+        await written.wait()
+        ctx.agent_state.context.append(user("meanwhile"))
+        await asyncio.sleep(0.1)
+        return "slow"
+
+    model = ScriptedModel([[call("slow", {}, id="c1"), call("fast", {}, id="c2")], "3"])
+    slowed: Any = Slow(store)
+    await ReActAgent("cook", model, store=slowed, tools=[fast, slow]).call("three", ALICE)
+
+    assert sorted(await in_tree(store)) == sorted(["three", "slow", "fast", "meanwhile", "slow", "3"])
+    assert await loaded(store, slot="off") == await loaded(store)
+    assert is_paired(list(model.requests[1].messages))
+
+
+async def test_small_state_that_a_tool_changed_is_stored_with_its_result(store: Store) -> None:
+    @tool
+    async def note(ctx: RuntimeContext) -> str:
+        """Note something, and drop the first message."""
+        ctx.agent_state.summary = "noted"
+        del ctx.agent_state.context[0]
+        return "done"
+
+    await talk(store)
+    model = ScriptedModel([[call("note", {})], RuntimeError("gone")])
+    with pytest.raises(RuntimeError):
+        await ReActAgent("cook", model, store=store, tools=[note], retries=0).call("three", ALICE)
+
+    state = await ReActAgent("cook", ScriptedModel([]), store=store, slot="off").get_agent_state("alice", "s1")
+    assert state.summary == "noted"
+    assert said(state.context)[0] == "1"

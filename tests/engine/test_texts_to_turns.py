@@ -1,0 +1,144 @@
+"""What is sent to a running turn is stored once, whatever becomes of the turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from faults.kitchen import unpaired
+from leafward import Message, RuntimeContext, open_store, tool, user
+from leafward.engine.agent import ReActAgent
+from leafward.stores import Store
+from leafward.testing import ScriptedModel, call
+from tests.engine.dying_store import Died, DyingStore
+
+ALICE = RuntimeContext("alice", "s1")
+SALT = user("with less salt", id="salt")
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[Store]:
+    async with open_store("memory://") as opened:
+        yield opened
+
+
+def steered(store: Any, script: Any, *, by: str = "steer") -> tuple[ReActAgent, ScriptedModel]:
+    """Return an agent with a tool during which the turn is steered or interrupted, and one that others run."""
+
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        assert await getattr(agent, by)("alice", "s1", SALT)
+        return "stirred"
+
+    @tool(external=True)
+    async def taste() -> str:
+        """Have it tasted."""
+        raise AssertionError("an external tool is not run")
+
+    model = ScriptedModel(script)
+    agent = ReActAgent("cook", model, store=store, tools=[stir, taste])
+    return agent, model
+
+
+async def ids(agent: ReActAgent) -> list[str]:
+    return [message.id for message in await agent.session("alice", "s1").get_raw_history()]
+
+
+async def cut_off(store: Store, commits: int, *, by: str = "steer") -> None:
+    """Let a turn be steered, and its process be lost after some commits."""
+    dying = DyingStore(store, commits)
+    agent, _ = steered(dying, [[call("stir", {}, id="c1")], "never said"], by=by)
+    with suppress(Died):
+        await asyncio.create_task(agent.call(user("Cook", id="q1"), ALICE))
+    assert dying.is_dead
+    await dying.bury("s1", "alice")
+
+
+@pytest.mark.parametrize("by", ["steer", "interrupt"])
+@pytest.mark.parametrize("commits", [3, 4])
+async def test_the_next_turn_stores_what_a_lost_one_had_read_but_not_stored(
+    store: Store, commits: int, by: str
+) -> None:
+    await cut_off(store, commits, by=by)
+    agent, model = steered(store, ["Served."])
+
+    assert (await agent.call(user("Serve", id="q2"), ALICE)).text == "Served."
+
+    stored = await ids(agent)
+    assert stored[-3:-1] == ["salt", "q2"]
+    assert unpaired(model.requests[0].messages) is None
+    # It is gone from where it waited.
+    await steered(store, ["And more."])[0].call("More", ALICE)
+    assert (await ids(agent)).count("salt") == 1
+
+
+async def test_a_message_joins_a_resumed_turn_after_the_results_of_its_calls(store: Store) -> None:
+    await cut_off(store, 3)
+    agent, model = steered(store, ["With less salt."])
+
+    await agent.call(user("Cook", id="q1"), ALICE)
+
+    assert unpaired(model.requests[0].messages) is None
+    assert (await ids(agent))[3] == "salt"
+
+
+async def test_a_message_that_comes_while_an_external_tool_is_asked_joins_after_its_result(store: Store) -> None:
+    script = [[call("stir", {}, id="c1"), call("taste", {}, id="c2")], "With less salt."]
+    agent, model = steered(store, script)
+    await agent.call("Cook", ALICE)
+
+    await agent.call(Message.tool_result("c2", "too salty"), ALICE)
+
+    assert model.requests[1].messages[-1].text == "with less salt"
+    assert unpaired(model.requests[1].messages) is None
+
+
+async def test_an_interrupt_ends_a_turn_that_would_wait_for_an_external_tool(store: Store) -> None:
+    script = [[call("stir", {}, id="c1"), call("taste", {}, id="c2")]]
+    agent, _ = steered(store, script, by="interrupt")
+
+    reply = await agent.call("Cook", ALICE)
+
+    assert (reply.metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
+    history = await agent.session("alice", "s1").get_raw_history()
+    assert unpaired(history) is None
+    assert history[-1].id == "salt"
+
+
+async def test_a_reply_that_was_stored_before_leaves_a_message_to_the_next_turn(store: Store) -> None:
+    agent, _ = steered(store, ["Cooked."])
+    await agent.call(user("Cook", id="q1"), ALICE)
+    lease = await asyncio.create_task(_acquired(store))
+    assert await agent.steer("alice", "s1", SALT)
+    await lease.release()
+
+    assert (await agent.call(user("Cook", id="q1"), ALICE)).text == "Cooked."
+    await steered(store, ["Served."])[0].call(user("Serve", id="q2"), ALICE)
+
+    assert (await ids(agent))[2:4] == ["salt", "q2"]
+
+
+async def _acquired(store: Store) -> Any:
+    return await store.leases.acquire("s1", "alice", label="agent:cook")
+
+
+async def test_a_message_that_is_sent_twice_is_stored_once(store: Store) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        assert await agent.steer("alice", "s1", SALT)
+        assert await agent.steer("alice", "s1", SALT)
+        return "stirred"
+
+    agent = ReActAgent(
+        "cook", ScriptedModel([[call("stir", {})], [call("stir", {})], "Done."]), store=store, tools=[stir]
+    )
+    await agent.call("Cook", ALICE)
+
+    assert (await ids(agent)).count("salt") == 1
+    assert len(await ids(agent)) == 7
