@@ -37,7 +37,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         if not name.startswith("--"):
             import_module(name)
-    from faults import cancel, contention, disk_full, fencing, states, steps, writer
+    from faults import cancel, contention, disk_full, fencing, states, steps, turns, writer
     from faults.worker import error_line
 
     jobs = {
@@ -49,6 +49,7 @@ def main() -> None:
         "hold": fencing.hold_and_write,
         "save": states.save_until_killed,
         "step": steps.write_until_killed,
+        "turn": turns.cook_until_killed,
     }
     job = _read_job()
     if job is not None:

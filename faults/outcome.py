@@ -24,6 +24,9 @@ PROMISES: Mapping[str, str] = {
     "saved, and never a mixture; so is a value saved beside it.",
     "steps": "After SIGKILL of the writer of an agent's steps (messages, attached states and usage in one commit) each "
     "step is stored as a whole or not at all; one done again with the same ids changes nothing.",
+    "turns": "After SIGKILL of a process in an agent's turn the next one goes on: no model is asked with calls without "
+    "results, no tool runs twice unless it allows that, no acknowledged message is lost, and the conversation ends "
+    "as if undisturbed, but for results reported as unknown; a holder that slept too long stores nothing.",
     "disk full": "A full disk is reported as `StorageFull`, nothing acknowledged is lost, nothing refused is stored, "
     "and the same store goes on once there is room.",
 }

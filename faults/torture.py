@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults import cancel, contention, disk_full, fencing, kill, replies, states, steps
+from faults import cancel, contention, disk_full, fencing, kill, replies, states, steps, turns
 from faults.backends import BACKENDS, ON_DISK, PERSISTENT, SERVERS, Backend, open_backend
 from faults.outcome import Outcome
 from faults.report import render
@@ -34,55 +34,61 @@ class Scenario:
 SCENARIOS: Mapping[str, Scenario] = {
     "kills": Scenario(
         PERSISTENT,
-        150,
+        100,
         "how often a writer is killed",
         lambda backend, times, seed, say: kill.run(backend, kills=times, seed=seed, progress=say),
     ),
     "server-kills": Scenario(
         SERVERS,
-        60,
+        30,
         "how often the server is killed",
         lambda backend, times, seed, say: kill.run_server(backend, kills=times, seed=seed, progress=say),
     ),
     "losses": Scenario(
         SERVERS,
-        1000,
+        600,
         "calls of which more than half lose a request or reply",
         lambda backend, times, seed, say: replies.run(backend, calls=times, seed=seed, progress=say),
     ),
     "appends": Scenario(
         BACKENDS,
-        1000,
+        600,
         "appends by each of four writers to one session",
         lambda backend, times, _seed, say: contention.run(backend, count=times, progress=say),
     ),
     "stops": Scenario(
         BACKENDS,
-        25,
+        15,
         "holders of a lease that are stopped or killed",
         lambda backend, times, seed, say: fencing.run(backend, stops=times, seed=seed, progress=say),
     ),
     "cancels": Scenario(
         PERSISTENT,
-        1500,
+        1000,
         "appends that are cancelled",
         lambda backend, times, seed, say: cancel.run(backend, cancels=times, seed=seed, progress=say),
     ),
     "states": Scenario(
         PERSISTENT,
-        250,
+        200,
         "how often who saves lists of states is killed",
         lambda backend, times, seed, say: states.run(backend, kills=times, seed=seed, progress=say),
     ),
     "steps": Scenario(
         PERSISTENT,
-        100,
+        80,
         "how often the writer of an agent's steps is killed",
         lambda backend, times, seed, say: steps.run(backend, kills=times, seed=seed, progress=say),
     ),
+    "turns": Scenario(
+        PERSISTENT,
+        60,
+        "how often a process that runs an agent's turns is killed",
+        lambda backend, times, seed, say: turns.run(backend, kills=times, seed=seed, progress=say),
+    ),
     "disks": Scenario(
         ON_DISK,
-        40,
+        30,
         "sizes at which the disk is full",
         lambda backend, times, seed, say: disk_full.run(backend, points=times, seed=seed, progress=say),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults import cancel, contention, disk_full, fencing, kill, replies, states, steps
+from faults import cancel, contention, disk_full, fencing, kill, replies, states, steps, turns
 from faults.backends import BACKENDS, ON_DISK, PERSISTENT, SERVERS, Backend
 from faults.outcome import Outcome
 from tests.faults.conftest import on
@@ -52,6 +52,13 @@ def test_cancelled_appends_are_each_stored_or_absent(backend: Backend) -> None:
 @on(*PERSISTENT)
 def test_a_step_is_whole_or_absent_after_a_kill(backend: Backend) -> None:
     assert_kept(steps.run(backend, kills=6, seed=SEED, progress=print, control_kills=20))
+
+
+@on(*PERSISTENT)
+def test_killed_turns_go_on_in_the_next_process(backend: Backend) -> None:
+    # The controls take long, and are those of `test_stopped_store`; the recorded runs have them on every backend.
+    controls = 20 if backend.name == "sqlite" else 0
+    assert_kept(turns.run(backend, kills=4, seed=SEED, progress=print, control_kills=controls))
 
 
 @on(*PERSISTENT)
