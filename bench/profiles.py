@@ -61,6 +61,10 @@ class Profile:
     state_size: int
     state_rounds: int
     state_calls: int
+    turn_rounds: int
+    turns: int
+    crowd: int
+    idle: int
     backends: Backends
 
 
@@ -96,6 +100,10 @@ FULL = Profile(
     state_size=1_000,
     state_rounds=11,
     state_calls=20,
+    turn_rounds=5,
+    turns=40,
+    crowd=1_000,
+    idle=1_000,
     backends=Backends(),
 )
 
@@ -131,6 +139,10 @@ QUICK = Profile(
     state_size=1_000,
     state_rounds=5,
     state_calls=8,
+    turn_rounds=3,
+    turns=16,
+    crowd=200,
+    idle=200,
     backends=Backends(
         sizes=(100, 1_000),
         reads=(1_000,),

@@ -4,6 +4,7 @@ python bench/run.py                  everything, some twenty-five minutes
 python bench/run.py --quick          a look in two to four minutes, printed
 python bench/run.py --only W1,W5     some workloads, printed
 python bench/run.py --only backends  every backend beside its driver, printed
+python bench/run.py --only turns     an agent beside those of other libraries, in three minutes, printed
 python bench/run.py --million        a store of 1,000,000 messages, written to bench/MILLION.md
 python bench/run.py --against main   this tree and that commit in turns, three times, some fifteen minutes, printed;
                                      ends with 1 when a target row is more than 1.05x slower in each of the three
@@ -38,6 +39,7 @@ from backends.arena import KINDS, SERVERS, need_servers
 from contenders import HERE, PEERS, ContenderFailed, install
 from profiles import FULL, PAIRED, PAIRED_QUICK, QUICK
 from setting import Setting
+from turns import workload as turns
 
 LADDER = frozenset({"W1", "W2", "W3"})
 BACKENDS = {kind.upper(): kind for kind in KINDS}
@@ -54,6 +56,7 @@ OTHERS: dict[str, Callable[[Setting], None]] = {
     "W9": blocks.run,
     "W10": erasing.run,
     "W11": agent_states.run,
+    "TURNS": turns.run,
 }
 PLOT = "plot.svg"
 
@@ -135,14 +138,14 @@ def main() -> int:
     home = HERE / ".work"
     home.mkdir(exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=home))
-    setting = Setting(QUICK if arguments.quick else FULL, [], work, log)
+    setting = Setting(QUICK if arguments.quick else FULL, [], work, log, with_peers=not arguments.no_peers)
     try:
         if arguments.against is not None:
             return _compare(arguments, work, log)
         if arguments.million:
             million.run(setting, sessions=_million_sessions(arguments))
         else:
-            if not arguments.no_peers:
+            if setting.with_peers and arguments.only != {"TURNS"}:
                 _peers(setting)
             _measure(setting, arguments.only)
         _finish(setting, arguments)

@@ -29,6 +29,7 @@ class Setting:
     peers: list[Contender]
     work: Path
     log: Callable[[str], None]
+    with_peers: bool = True
     sections: list[Section] = field(default_factory=list)
     facts: dict[str, float] = field(default_factory=dict)
     curves: dict[int, Measured] = field(default_factory=dict)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from backends.arena import SERVERS
 from backends.steps import FOUND, HEAD, HOLD, SEND, SET, STEP
 from tables import times
+from turns.costs import TABLE as COSTS
 
 Facts = Mapping[str, float]
 
@@ -93,6 +95,16 @@ def _of_states(kind: str) -> tuple[Target, ...]:
             _at_most(64),
             _plain(" more"),
         ),
+    )
+
+
+def _of_turns(kind: str) -> tuple[Target, ...]:
+    call, first, more = COSTS[kind]
+    what = "round trips" if kind in SERVERS else "flushes"
+    return (
+        Target("turns", f"{kind}: a call is {call} {what}", f"turns {kind} call", _at_most(call), _plain("")),
+        Target("turns", f"{kind}: a session's first is {first}", f"turns {kind} first", _at_most(first), _plain("")),
+        Target("turns", f"{kind}: a round of tools is {more} more", f"turns {kind} round", _at_most(more), _plain("")),
     )
 
 
@@ -241,6 +253,28 @@ TARGETS = (
             times,
         )
         for kind in ("sqlite", "file")
+    ),
+    Target("turns", "a call takes less than that of any peer", "turns call over peers", _at_most(1), times),
+    Target("turns", "so does a round of tools", "turns round over peers", _at_most(1), times),
+    Target(
+        "turns", "one piece of a stream at most 2x a bare chain of generators", "turns chunk ratio", _at_most(2), times
+    ),
+    Target("turns", "a turn of the local queue below 20 µs", "turns queue us", _at_most(20), _plain(" µs")),
+    Target(
+        "turns",
+        "sessions at once have at least the rate of calls one after the other",
+        "turns crowd over alone",
+        _at_least(1),
+        times,
+    ),
+    Target("turns", "10,000 idle sessions cost less than 1 MB", "turns idle MB", _at_most(1), _plain(" MB")),
+    *(target for kind in COSTS for target in _of_turns(kind)),
+    Target(
+        "turns",
+        "a step writes at N = 10,000 what it writes at N = 10, but for numbers",
+        "turns file bytes",
+        _at_most(64),
+        _plain(" bytes more"),
     ),
     *(target for kind in ("postgresql", "mysql", "redis") for target in _on_server(kind)),
     *(target for kind in ("postgresql", "mysql", "redis", "file", "sqlite", "memory") for target in _of_states(kind)),

@@ -26,6 +26,9 @@ NAMES = ("leafward.turn", "leafward.state:agent_state", "leafward.view:agent_sta
 
 Call = Callable[[], Awaitable[Any]]
 
+_NUMBERS = count()
+"""Of all that a process does: usage and states that were there before would not be written."""
+
 
 def small_state(number: int) -> list[AttachedState]:
     """Return what an agent attaches to a message: the note of its turn, and its small state, which seldom changes."""
@@ -42,7 +45,6 @@ class Steps:
     def __init__(self, ours: Anywhere, bench: Bench) -> None:
         self._ours = ours
         self._bench = bench
-        self._numbers = count()
 
     def _scope(self, session: int) -> Scope:
         return Scope.of(f"s{session}", user_id=f"u{session % 2}")
@@ -57,7 +59,7 @@ class Steps:
     async def step(self, session: int) -> Call:
         """Append a message with two states and usage."""
         draft = draft_of(self._session(session), await self._next(session))
-        number = next(self._numbers)
+        number = next(_NUMBERS)
         state, usage = small_state(number), Usage(1_000, 100, 0.01, usage_id=f"usage {number}")
         return lambda: self._ours.store.messages.append(
             self._scope(session), [draft], LATEST_LEAF, state=state, usage=usage
@@ -76,7 +78,7 @@ class Steps:
         return lambda: self._ours.store.messages.get(self._scope(session), leaf.id)
 
     async def set_state(self, session: int) -> Call:
-        value = {"n": next(self._numbers)}
+        value = {"n": next(_NUMBERS)}
         return lambda: self._session(session).set_state("count", value)
 
     async def get_state(self, session: int) -> Call:
@@ -98,7 +100,7 @@ class Steps:
 
     async def label_and_get(self, session: int) -> Call:
         leaf = await self._ours.store.messages.leaf(self._scope(session))
-        name = f"label {next(self._numbers)}"
+        name = f"label {next(_NUMBERS)}"
 
         async def both() -> None:
             await self._session(session).label(leaf.id, name)
