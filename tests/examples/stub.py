@@ -96,7 +96,7 @@ def _openai(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
     _check_keys("request", request, {"model", "messages", "tools", "stream"})
     open_calls: list[str] = []
     for message in request["messages"]:
-        keys = {"role", "content", "tool_call_id" if message["role"] == "tool" else "tool_calls"}
+        keys = {"role", "content", *(("tool_call_id",) if message["role"] == "tool" else ("tool_calls", "name"))}
         _check_keys("message", message, keys | {"refusal", "annotations"})
         if message["role"] == "tool":
             if message["tool_call_id"] not in open_calls:

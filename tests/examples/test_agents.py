@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -49,6 +50,9 @@ ANTHROPIC = Sdk(
     spoken=lambda request: request["messages"],
     tool_names=lambda request: [tool["name"] for tool in request["tools"]],
 )
+
+
+REACT = Sdk(ROOT / "examples" / "react_openai.py", OPENAI.system, spoken=OPENAI.spoken, tool_names=OPENAI.tool_names)
 
 
 @pytest.fixture(params=[OPENAI, STREAMING, ANTHROPIC], ids=["openai", "streaming", "anthropic"])
@@ -165,6 +169,42 @@ async def test_a_stream_that_breaks_within_a_call_stores_no_part_of_the_call(stu
     assert [message["role"] for message in STREAMING.spoken(stub.requests[1])] == ["user", "user"]
 
 
+def test_an_agent_with_a_model_of_its_own_calls_tools_and_remembers_in_a_new_process(
+    stub: Stub, tmp_path: Path
+) -> None:
+    stub.script += [[Call("call_1", "forecast", {"city": "Kyoto"})], "Sunny in Kyoto.", "I said: sunny."]
+
+    assert run_agent(REACT, stub, tmp_path, "chat-1", "How is Kyoto?") == "Sunny in Kyoto."
+    assert run_agent(REACT, stub, tmp_path, "chat-1", "Pardon?") == "I said: sunny."
+
+    first, second, next_process = (request["messages"] for request in stub.requests)
+    assert REACT.tool_names(stub.requests[0]) == ["forecast"]
+    assert second[-1]["content"] == "Kyoto: sunny"
+    assert second[: len(first)] == first
+    assert [message["content"] for message in next_process[-2:]] == ["Sunny in Kyoto.", "Pardon?"]
+
+
+async def test_a_question_whose_stream_broke_is_asked_again_and_stored_once(stub: Stub, tmp_path: Path) -> None:
+    stub.script += ["Take the train at nine."] * 4
+    stub.breaks_after = 4
+
+    done = start_agent(REACT, stub, tmp_path, "chat-1", "When do we leave?")
+    assert "ModelError: the model failed" in done.stderr
+    assert len(stub.requests) == 3, "the agent asked twice again"
+    stub.breaks_after = None
+
+    assert run_agent(REACT, stub, tmp_path, "chat-1", "When do we leave?") == "Take the train at nine."
+    async with open_store(f"sqlite:///{tmp_path}/agent.db") as store:
+        stored = await Session(store, "chat-1", user_id="alice", agent_id="helper").get_history()
+    assert [message.text for message in stored] == ["When do we leave?", "Take the train at nine."]
+
+
+def test_the_guide_to_models_shows_the_example_that_is_run() -> None:
+    guide = (ROOT / "docs" / "guides" / "models.md").read_text(encoding="utf-8")
+
+    assert REACT.program.read_text(encoding="utf-8") in guide
+
+
 def test_the_guide_shows_the_streaming_example_that_is_run() -> None:
     guide = (ROOT / "docs" / "guides" / "streaming.md").read_text(encoding="utf-8")
 
@@ -184,10 +224,24 @@ async def test_a_model_is_sent_the_id_of_a_summary_it_may_look_under() -> None:
     assert summary_id in str(tools.to_anthropic())
 
 
-def test_the_readme_shows_the_example_that_is_run() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_agent_of_the_readme_remembers_in_a_second_process(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## An agent in ten lines\n")[2]
+    program, output = (section.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "console"))
+    lines = [line for line in program.splitlines() if line]
 
-    assert OPENAI.program.read_text(encoding="utf-8") in readme
+    said = [
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+
+    assert len(lines) <= 10
+    assert said == re.findall(r"^(?!\$).+\n", output, re.MULTILINE) == ["I know 1 messages.\n", "I know 3 messages.\n"]
+
+
+def test_the_guide_shows_the_example_that_is_run() -> None:
+    guide = (ROOT / "docs" / "guides" / "agent-loop.md").read_text(encoding="utf-8")
+
+    assert OPENAI.program.read_text(encoding="utf-8") in guide
 
 
 def test_the_loop_has_fifteen_lines_and_is_the_one_that_the_guide_explains() -> None:

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,68 +11,24 @@ import httpx
 import pytest
 
 from leafward import Session, open_store
+from tests.examples.service import WORKERS, client_of, events_of, running
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = ROOT / "examples" / "web_service.py"
-WORKERS = 2
-STARTED_S = 60
 SHORT, LONG = "one two three", " ".join(f"word{n}" for n in range(200))
-
-
-@contextmanager
-def running(home: Path) -> Generator[str]:
-    """Start the service, with its database in `home`, yield its address, and end it as a process manager does."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "web_service:app", "--workers", str(WORKERS), "--port", str(port)]
-    log = home / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--app-dir", str(PROGRAM.parent), "--timeout-graceful-shutdown", "1"],
-            cwd=home,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            until = time.monotonic() + STARTED_S
-            while log.read_text().count("Application startup complete") < WORKERS:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until, log.read_text()
-                time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}"
-            process.terminate()
-            process.wait(timeout=30)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The address of a service that these tests share; each uses other chats."""
-    with running(tmp_path_factory.mktemp("service")) as address:
+    with running(PROGRAM, tmp_path_factory.mktemp("service")) as address:
         yield address
-
-
-def client_of(address: str) -> httpx.AsyncClient:
-    """Return a client that opens a connection for each request, so that both workers get some."""
-    limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.AsyncClient(base_url=address, headers={"X-User": "alice"}, limits=limits, timeout=30, trust_env=False)
 
 
 @pytest.fixture
 async def client(service: str) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(service) as client:
         yield client
-
-
-async def events_of(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    async for line in response.aiter_lines():
-        if line:
-            yield json.loads(line.removeprefix("data: "))
 
 
 async def ask(client: httpx.AsyncClient, chat: str, text: str, **fields: str) -> list[dict[str, Any]]:
@@ -223,7 +171,7 @@ async def test_a_page_before_an_unknown_message_is_not_found(client: httpx.Async
 
 
 async def test_a_service_that_is_stopped_stores_what_its_turns_have(tmp_path: Path) -> None:
-    with running(tmp_path) as address:
+    with running(PROGRAM, tmp_path) as address:
         client = client_of(address)
         response = await client.send(
             client.build_request("POST", "/chats/long/turns", json={"text": LONG}), stream=True
