@@ -8,6 +8,9 @@ WORKERS ?= 3
 # The tests that cover core; counting what they run slows them down, and would slow down all others for nothing.
 COVERING := tests/core tests/formats tests/sessions tests/stores/test_memory.py
 
+# Tests start hundreds of processes, and each of them would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test-fast test torture model bench lock api clean
 

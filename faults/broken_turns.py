@@ -16,7 +16,8 @@ from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import Turn
 from leafward.engine.turn_note import TurnNote
 
-_BETWEEN_S = 0.03
+_BETWEEN_S = 0.3
+"""Longer than most kills wait, so that few of them are needed to meet a half-written turn."""
 
 
 def _stores_intent_late() -> Any:

@@ -57,7 +57,7 @@ def test_a_step_is_whole_or_absent_after_a_kill(backend: Backend) -> None:
 @on(*PERSISTENT)
 def test_killed_turns_go_on_in_the_next_process(backend: Backend) -> None:
     # The controls take long, and are those of `test_stopped_store`; the recorded runs have them on every backend.
-    controls = 20 if backend.name == "sqlite" else 0
+    controls = 60 if backend.name == "sqlite" else 0
     assert_kept(turns.run(backend, kills=4, seed=SEED, progress=print, control_kills=controls))
 
 
