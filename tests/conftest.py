@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 # Without this, an `assert` that fails inside a contract class shows no values.
 pytest.register_assert_rewrite("leafward.testing")
 
-# A shared machine stalls now and then; a slow example is not a wrong one.
-settings.register_profile("leafward", deadline=None, print_blob=True)
+# A shared machine stalls now and then; a slow example is not a wrong one. Every run tries other examples; set
+# LEAFWARD_EXAMPLES for a longer search.
+EXAMPLES = int(os.environ.get("LEAFWARD_EXAMPLES", "40"))
+settings.register_profile("leafward", deadline=None, print_blob=True, max_examples=EXAMPLES)
 settings.load_profile("leafward")
 
 SHARED = pytest.StashKey["SharedServers"]()

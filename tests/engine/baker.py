@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -82,6 +83,8 @@ def serve(store: str, timeout: float) -> None:
 
 
 if __name__ == "__main__":
+    # A shell that runs the tests in the background has its children ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     mode, store = sys.argv[1:3]
     if mode == "call":
         asyncio.run(make_call(store, float(sys.argv[3])))

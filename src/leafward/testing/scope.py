@@ -147,11 +147,15 @@ class ScopeContract(Settling):
             await handle(name).append_message(user(f"walnut {number}", id="m"))
 
         for number, name in enumerate(HOSTILE_IDS):
-            session = handle(name)
-            assert [m.text for m in await session.get_history()] == [f"walnut {number}"]
-            (result,) = await self.look(store, session, "walnut")
-            assert result.content == f"walnut {number}"
-            assert result.session_id == (name if kind == "session" else "s")
+            assert [m.text for m in await handle(name).get_history()] == [f"walnut {number}"]
+
+        for is_settled in (False, True):
+            if is_settled:
+                await self.settle(store)
+            for number, name in enumerate(HOSTILE_IDS):
+                (result,) = await handle(name).search("walnut")
+                assert result.content == f"walnut {number}"
+                assert result.session_id == (name if kind == "session" else "s")
 
     async def test_message_ids_that_look_alike_are_different(self, store: Store) -> None:
         session = Session(store, "s")
