@@ -21,11 +21,11 @@ def assert_kept(outcome: Outcome) -> None:
 
 @on(*PERSISTENT)
 def test_killed_writers_lose_nothing(backend: Backend) -> None:
-    assert_kept(kill.run(backend, kills=8, seed=SEED, progress=print, control_kills=40))
+    assert_kept(kill.run(backend, kills=8, seed=SEED, progress=print, control_kills=80))
 
 
 def test_a_killed_server_loses_nothing_and_its_clients_go_on(own_server: Backend) -> None:
-    assert_kept(kill.run_server(own_server, kills=5, seed=SEED, progress=print, control_kills=20))
+    assert_kept(kill.run_server(own_server, kills=5, seed=SEED, progress=print, control_kills=60))
 
 
 @on(*SERVERS)
@@ -51,7 +51,7 @@ def test_cancelled_appends_are_each_stored_or_absent(backend: Backend) -> None:
 
 @on(*PERSISTENT)
 def test_a_step_is_whole_or_absent_after_a_kill(backend: Backend) -> None:
-    assert_kept(steps.run(backend, kills=6, seed=SEED, progress=print, control_kills=20))
+    assert_kept(steps.run(backend, kills=6, seed=SEED, progress=print, control_kills=80))
 
 
 @on(*PERSISTENT)
@@ -63,7 +63,7 @@ def test_killed_turns_go_on_in_the_next_process(backend: Backend) -> None:
 
 @on(*PERSISTENT)
 def test_lists_of_states_are_never_mixed_by_a_kill(backend: Backend) -> None:
-    assert_kept(states.run(backend, kills=6, seed=SEED, progress=print, control_kills=20))
+    assert_kept(states.run(backend, kills=6, seed=SEED, progress=print, control_kills=80))
 
 
 @on(*ON_DISK)
