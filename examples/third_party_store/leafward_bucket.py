@@ -13,9 +13,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from leafward.core.errors import LeaseLost, OutcomeUnknown, StoreError
 from leafward.core.ids import Owner, Scope
 from leafward.stores.contracts import Durability
-from leafward.stores.document_leases import DocumentLeases
 from leafward.stores.guard import Guard
 from leafward.stores.leases import Fence, Slot
+from leafward.stores.leases.document_leases import DocumentLeases
 from leafward.stores.replicated.journals import NOTHING, Journal, Listing, Mark, Outcome, Server, Tail, Write
 from leafward.stores.replicated.store import ReplicatedStore
 from leafward.stores.states.document import DocumentStates

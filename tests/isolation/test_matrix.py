@@ -13,8 +13,8 @@ import pytest
 from leafward import LeafwardError, Session, SessionManager, open_store
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.stores import StateStore, Store
-from leafward.stores.lease import Lease
 from leafward.stores.leases import Leases
+from leafward.stores.leases.lease import Lease
 from tests.isolation.ids import TENANTS, square
 from tests.isolation.matrix import live_together
 from tests.isolation.tenants import Tenant, leaks

@@ -15,7 +15,7 @@ from obstore.store import MemoryStore
 from leafward import LeaseLost, Session, open_store, user
 from leafward.core.ids import new_id
 from leafward.stores import Fence, JsonFileAgentStateStore, Lease, Slot, Store
-from leafward.stores.line import Line
+from leafward.stores.leases.local_queue import LocalQueue
 from leafward.stores.sql import schema, tables
 from tests.examples.test_third_party_store import bucket
 from tests.stores.both_servers import Kind, OnBothServers, opened
@@ -141,7 +141,9 @@ async def test_an_object_of_a_bucket() -> None:
         path, _, _ = await store._server._read("alice")
         await objects.put_async(path, json.dumps({"journals": {}, "leases": {"s": lease}}).encode())
         await check(store, token)
-        stale = Lease(store.runner, Fence(Slot("alice", "s"), token), "old", 30, line=Line(), asked=time.monotonic())
+        stale = Lease(
+            store.runner, Fence(Slot("alice", "s"), token), "old", 30, queue=LocalQueue(), asked=time.monotonic()
+        )
         with pytest.raises(LeaseLost):
             await stale.receive()
         stale._renewing.cancel()

@@ -134,7 +134,7 @@ async def test_another_open_store_is_another_caller() -> None:
 
 
 async def test_a_hundred_leases_in_one_task_leave_nothing_behind(store: Store) -> None:
-    from leafward.stores.held_leases import _held
+    from leafward.stores.leases.held_leases import _held
 
     for number in range(100):
         async with store.leases.acquire(f"s{number}"):

@@ -18,8 +18,8 @@ import pytest
 import leafward
 from leafward import ConfigurationError, LeaseBusy, LeaseLost, OutcomeUnknown, Session, StoreError, open_store, user
 from leafward.stores import Lease, LeaseTable, Renewed, Slot, Store, TableLeases
-from leafward.stores.document_leases import Document, DocumentLeases
-from leafward.stores.lease_table_of import LeaseTableOf
+from leafward.stores.leases.document_leases import Document, DocumentLeases
+from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
 from leafward.stores.sql import operations
 from leafward.stores.sqlite import SqliteStore
 from leafward.testing.elsewhere import elsewhere
@@ -142,7 +142,7 @@ async def test_one_who_is_cancelled_is_told_so_also_when_the_store_fails(table: 
 async def test_a_store_that_does_not_answer_is_waited_for_no_longer_than_one_would_wait(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leafward.stores.acquiring.GRACE_S", 0.05)
+    monkeypatch.setattr("leafward.stores.leases.acquisition.GRACE_S", 0.05)
     leases = TableLeases(table)
     table.delays = [3600]
 
@@ -157,7 +157,7 @@ async def test_a_store_that_does_not_answer_is_waited_for_no_longer_than_one_wou
 async def test_a_lease_is_busy_once_the_store_said_so_to_anybody_who_waits(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leafward.stores.acquiring.GRACE_S", 0.05)
+    monkeypatch.setattr("leafward.stores.leases.acquisition.GRACE_S", 0.05)
     leases = TableLeases(table)
     async with asyncio.timeout(20), leases.acquire("s"):
         table.delays = [0, 3600]
@@ -251,7 +251,7 @@ async def test_slots_that_nobody_uses_are_forgotten(table: Table) -> None:
             pass
     await asyncio.sleep(0)
 
-    assert len(leases._lines) <= 1
+    assert len(leases._queues) <= 1
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ async def store(path: Path) -> AsyncGenerator[Store]:
         yield store
 
 
-class Deaf(LeaseTableOf):
+class Deaf(ForwardingLeaseTable):
     """A store's table behind a line on which every first answer is lost."""
 
     def __init__(self, table: LeaseTable) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from leafward import LeaseBusy, open_store
-from leafward.stores import Store, processes
+from leafward.stores import Store
+from leafward.stores.leases import holder_process
 from leafward.testing.elsewhere import elsewhere
 from tests.stores.lease_child import PATIENCE, Child, started
 
@@ -87,7 +88,7 @@ async def test_one_that_was_killed_while_it_waited_is_skipped_at_once(
     store: Store, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So long that its ticket does not run out while this test waits.
-    monkeypatch.setattr("leafward.stores.leases.TICKET_TTL", float(LONG))
+    monkeypatch.setattr("leafward.stores.leases.contracts.TICKET_TTL", float(LONG))
     began = time.monotonic()
     async with store.leases.acquire("s", "alice"):
         assert await child(f"queue {LONG}") == "queued"
@@ -103,32 +104,32 @@ async def test_one_that_was_killed_while_it_waited_is_skipped_at_once(
 
 class TestProcesses:
     def test_this_one_is_not_gone(self) -> None:
-        me = processes.this_process()
+        me = holder_process.this_process()
         assert me is not None
         assert f" {os.getpid()} " in me
-        assert not processes.is_gone(me)
+        assert not holder_process.is_gone(me)
 
     def test_one_that_ended_is_gone_also_before_it_was_waited_for(self) -> None:
-        source = "from leafward.stores.processes import this_process; print(this_process(), flush=True); input()"
+        source = "import leafward.stores.leases.holder_process as p; print(p.this_process(), flush=True); input()"
         with subprocess.Popen(
             [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as other:
             assert other.stdout is not None
             name = other.stdout.readline().strip()
-            assert not processes.is_gone(name)
+            assert not holder_process.is_gone(name)
             other.kill()
             while Path(f"/proc/{other.pid}/stat").read_text(encoding="utf-8").split()[2] != "Z":
                 time.sleep(0.01)
-            assert processes.is_gone(name)
-        assert processes.is_gone(name)
+            assert holder_process.is_gone(name)
+        assert holder_process.is_gone(name)
 
     def test_another_of_the_same_number_is_not_it(self) -> None:
-        me = processes.this_process()
+        me = holder_process.this_process()
         assert me is not None
-        assert processes.is_gone(f"{me}1")
+        assert holder_process.is_gone(f"{me}1")
 
     def test_of_another_machine_boot_or_namespace_nothing_is_known(self) -> None:
-        me = processes.this_process()
+        me = holder_process.this_process()
         assert me is not None
         boot, namespace, pid, started_at = me.split()
         for name in (
@@ -139,23 +140,23 @@ class TestProcesses:
             "",
             None,
         ):
-            assert not processes.is_gone(name)
+            assert not holder_process.is_gone(name)
 
     def test_without_proc_nothing_is_known(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        me = processes.this_process()
-        monkeypatch.setattr(processes, "_PROC", tmp_path)
-        processes._process.cache_clear()
-        processes._namespace_of.cache_clear()
+        me = holder_process.this_process()
+        monkeypatch.setattr(holder_process, "_PROC", tmp_path)
+        holder_process._process.cache_clear()
+        holder_process._namespace_of.cache_clear()
         try:
-            assert processes.this_process() is None
-            assert not processes.is_gone(me)
+            assert holder_process.this_process() is None
+            assert not holder_process.is_gone(me)
         finally:
-            processes._process.cache_clear()
-            processes._namespace_of.cache_clear()
+            holder_process._process.cache_clear()
+            holder_process._namespace_of.cache_clear()
 
     def test_one_that_is_hidden_but_answers_is_not_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        me = processes.this_process()
-        monkeypatch.setattr(processes, "_stat", lambda _: None)
-        assert not processes.is_gone(me)
-        monkeypatch.setattr(processes, "_answers", lambda _: False)
-        assert processes.is_gone(me)
+        me = holder_process.this_process()
+        monkeypatch.setattr(holder_process, "_stat", lambda _: None)
+        assert not holder_process.is_gone(me)
+        monkeypatch.setattr(holder_process, "_answers", lambda _: False)
+        assert holder_process.is_gone(me)

@@ -20,7 +20,7 @@ from leafward.tools.runner import TIMEOUT_GRACE_S, Outcome, ask_probe, attempt, 
 from leafward.tools.runtime_context import RuntimeContext, for_tool
 
 if TYPE_CHECKING:
-    from leafward.stores.lease import Lease
+    from leafward.stores.leases.lease import Lease
 
 Started = asyncio.Task[Outcome | None]
 Ended = tuple[Call, Outcome | None]

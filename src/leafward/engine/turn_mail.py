@@ -13,8 +13,8 @@ import msgspec
 from leafward.core.errors import LeafwardError, LeaseLost
 from leafward.core.message import Message
 from leafward.engine.turn_control import TurnControl
-from leafward.stores.lease import Lease
 from leafward.stores.leases import Leases, Slot
+from leafward.stores.leases.lease import Lease
 
 LOOKS_EVERY_S = 0.25
 """How often a process asks whether texts wait for one of its turns."""

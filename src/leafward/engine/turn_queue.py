@@ -19,8 +19,8 @@ from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_mail import LocalBox, MailBox, MailWatch
 from leafward.stores.background import BackgroundTasks
 from leafward.stores.gate import Gate
-from leafward.stores.lease import Lease
 from leafward.stores.leases import Slot
+from leafward.stores.leases.lease import Lease
 
 _log = logging.getLogger("leafward.engine")
 

@@ -45,8 +45,8 @@ from leafward.stores.contracts import (
 )
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
-from leafward.stores.lease import Lease
 from leafward.stores.leases import Holder, SentText, Slot
+from leafward.stores.leases.lease import Lease
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.states.contracts import T, Versioned
 from leafward.tools.definition import Prepare, Probe, Tool

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leafward.sessions.session_lease import SessionLease
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
-    from leafward.stores.lease import Lease
+    from leafward.stores.leases.lease import Lease
     from leafward.tools.tool_set import ToolSet
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leafward.sessions.session import Session
-    from leafward.stores.acquiring import Acquiring
+    from leafward.stores.leases.acquisition import Acquisition
 
 
 class SessionLease:
     """A lease about to be acquired: entered, it gives the session's leased handle, and is released at the end."""
 
-    def __init__(self, session: Session, acquiring: Acquiring) -> None:
+    def __init__(self, session: Session, acquiring: Acquisition) -> None:
         self._session = session
         self._acquiring = acquiring
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from leafward.stores.files.own_states import JsonFileAgentStateStore as JsonFileAgentStateStore
     from leafward.stores.files.own_states import JsonSession as JsonSession
     from leafward.stores.files.own_states import WorkspaceSession as WorkspaceSession
-    from leafward.stores.lease import Lease as Lease
     from leafward.stores.leases import Fence as Fence
     from leafward.stores.leases import Holder as Holder
     from leafward.stores.leases import Leases as Leases
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
     from leafward.stores.leases import Renewed as Renewed
     from leafward.stores.leases import SentText as SentText
     from leafward.stores.leases import Slot as Slot
+    from leafward.stores.leases.lease import Lease as Lease
+    from leafward.stores.leases.table_leases import TableLeases as TableLeases
     from leafward.stores.memory_states import InMemoryAgentStateStore as InMemoryAgentStateStore
     from leafward.stores.memory_states import InMemorySession as InMemorySession
     from leafward.stores.opening import Opening as Opening
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from leafward.stores.states.contracts import Versioned as Versioned
     from leafward.stores.states.contracts import VersionedStateStore as VersionedStateStore
     from leafward.stores.states.store import StateStore as StateStore
-    from leafward.stores.table_leases import TableLeases as TableLeases
 
 _HOMES = {
     "leafward.core.attached_state": ("AttachedState",),
@@ -104,7 +104,6 @@ _HOMES = {
         "JsonSession",
         "WorkspaceSession",
     ),
-    "leafward.stores.lease": ("Lease",),
     "leafward.stores.leases": (
         "Fence",
         "Holder",
@@ -114,6 +113,8 @@ _HOMES = {
         "SentText",
         "Slot",
     ),
+    "leafward.stores.leases.lease": ("Lease",),
+    "leafward.stores.leases.table_leases": ("TableLeases",),
     "leafward.stores.memory_states": (
         "InMemoryAgentStateStore",
         "InMemorySession",
@@ -144,7 +145,6 @@ _HOMES = {
         "VersionedStateStore",
     ),
     "leafward.stores.states.store": ("StateStore",),
-    "leafward.stores.table_leases": ("TableLeases",),
 }
 
 __all__ = [

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from leafward.core.tree import Outline
     from leafward.stores.drafts import Draft
     from leafward.stores.entries import EntryIndex
-    from leafward.stores.lease import Lease
     from leafward.stores.leases import Leases
+    from leafward.stores.leases.lease import Lease
     from leafward.stores.registry import SessionRegistry
     from leafward.stores.states.store import StateStore
 

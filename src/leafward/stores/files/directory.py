@@ -17,8 +17,8 @@ from leafward.stores.files.state_table import FileStates, Locked
 from leafward.stores.files.state_tree import Memory, StateTree
 from leafward.stores.files.states import StateFiles
 from leafward.stores.files.writing import named
-from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.leases import Fence, LeaseTable
+from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
 from leafward.stores.sqlite import open_sqlite
 from leafward.stores.states.standalone import Later
 from leafward.stores.states.table import Layout
@@ -39,7 +39,7 @@ class _Opened(NamedTuple):
     store: JsonFileStore
 
 
-class StateDirectory(LeaseTableOf):
+class StateDirectory(ForwardingLeaseTable):
     """Reads without a lock until there is one, made by the first change or lease of any process of ours.
 
     What keeps the lock and the leases keeps sessions too, once they are asked for.

@@ -19,8 +19,8 @@ from leafward.stores.files.repairing import RepairReport
 from leafward.stores.files.running import FileRunner
 from leafward.stores.files.writing import Journals
 from leafward.stores.guard import Guard
-from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.leases import Fence, LeaseTable
+from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
 from leafward.stores.sql import reads
@@ -70,7 +70,7 @@ class Engine:
         self._lock.close()
 
 
-class Serving(LeaseTableOf):
+class Serving(ForwardingLeaseTable):
     """Runs everything on the index of the moment; when that is removed or damaged, on a new one."""
 
     def __init__(

@@ -17,8 +17,8 @@ from leafward.core.times import to_micros
 from leafward.stores.contracts import Head, Revision, SearchFilter
 from leafward.stores.finishing import to_its_end
 from leafward.stores.guard import Guard
-from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.leases import Fence, LeaseTable
+from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
 from leafward.stores.registry import ErasureReport
 from leafward.stores.replicated.journals import FinishesCommits, KeepsHeads, Server
 from leafward.stores.replicated.listing import parents
@@ -41,7 +41,7 @@ READ, SEARCHED = 1 / 16, 4
 _log = logging.getLogger(__name__)
 
 
-class ReplicatedRunner(LeaseTableOf):
+class ReplicatedRunner(ForwardingLeaseTable):
     """Runs each operation on the session's replica, once that has all that is committed."""
 
     def __init__(self, server: Server, guard: Guard, budget: int = BUDGET) -> None:

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.leases import LeaseTable
+from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
 from leafward.stores.servers.running import ServerRunner
 from leafward.stores.servers.server import Server
 from leafward.stores.servers.setup import DEFAULT_PREFIX, check_pool, check_prefix
@@ -170,7 +170,7 @@ class _Tables:
         return store
 
 
-class _Leases(LeaseTableOf):
+class _Leases(ForwardingLeaseTable):
     """Leases in tables of ours, made when a lease is first asked for."""
 
     def __init__(self, runner: ServerRunner, tables: _Tables) -> None:

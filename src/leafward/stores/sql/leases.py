@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from leafward.core.errors import LeaseLost
 from leafward.stores.leases import LOST, Fence, Holder, Renewed, Slot, ticket_ttl
-from leafward.stores.processes import is_gone
+from leafward.stores.leases.holder_process import is_gone
 from leafward.stores.sql import lease_statements as sql
 from leafward.stores.sql.commands import Command
 from leafward.stores.sql.operations import STORE_CLOCK, Indexing, Operation

@@ -8,8 +8,9 @@ from typing import Self
 
 from leafward.stores.background import BackgroundTasks
 from leafward.stores.contracts import Durability, Store
-from leafward.stores.lease import Lease
 from leafward.stores.leases import Leases
+from leafward.stores.leases.lease import Lease
+from leafward.stores.leases.table_leases import TableLeases
 from leafward.stores.sql.context import SqlEntries
 from leafward.stores.sql.messages import SqlMessages
 from leafward.stores.sql.running import Serving
@@ -17,7 +18,6 @@ from leafward.stores.sql.sessions import SqlRegistry
 from leafward.stores.states.store import Fenced as FencedStates
 from leafward.stores.states.store import OpenStates, StateStore
 from leafward.stores.states.table import Layout, StateTable
-from leafward.stores.table_leases import TableLeases
 
 
 class SqlStore(ABC):

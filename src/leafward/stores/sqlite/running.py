@@ -11,7 +11,7 @@ from leafward.core.query import Query
 from leafward.core.ranking import SearchResult
 from leafward.stores.contracts import Revision, SearchFilter
 from leafward.stores.leases import Fence
-from leafward.stores.processes import this_process
+from leafward.stores.leases.holder_process import this_process
 from leafward.stores.registry import ErasureReport
 from leafward.stores.signals import Signals
 from leafward.stores.sql import leases, reads, registry

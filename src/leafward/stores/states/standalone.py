@@ -8,12 +8,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from leafward.core.errors import StoreError
 from leafward.stores.contracts import Store
-from leafward.stores.lease_table_of import LeaseTableOf
 from leafward.stores.leases import LeaseTable
+from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
+from leafward.stores.leases.table_leases import TableLeases
 from leafward.stores.sql.store import SqlStore
 from leafward.stores.states.store import StateStore
 from leafward.stores.states.table import StateTable
-from leafward.stores.table_leases import TableLeases
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Standalone(StateStore):
         return f"<{type(self).__name__} of {self._what}>"
 
 
-class _LaterLeases(LeaseTableOf):
+class _LaterLeases(ForwardingLeaseTable):
     """The leases of a store that is opened when one is first asked for."""
 
     def __init__(self, later: Later[Opened]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 from leafward.core.errors import StaleState, StateDecodeError
 from leafward.core.ids import check_id, refusal
 from leafward.core.session_key import AnyKey, SessionKey, key_of
-from leafward.stores.lease import Lease
 from leafward.stores.leases import Fence, Leases, Slot
+from leafward.stores.leases.lease import Lease
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
 from leafward.stores.states.table import KeepsLaidOut, Layout, StateTable, Stored, check_name
 

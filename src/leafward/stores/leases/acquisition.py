@@ -12,10 +12,10 @@ from typing import Any
 from leafward.core.errors import LeafwardError, LeaseBusy, StoreError
 from leafward.core.ids import new_id
 from leafward.stores.finishing import settled, to_its_end
-from leafward.stores.held_leases import HeldLeases
-from leafward.stores.lease import Lease
-from leafward.stores.leases import Fence, LeaseTable, Slot, ticket_ttl
-from leafward.stores.line import Line
+from leafward.stores.leases.contracts import Fence, LeaseTable, Slot, ticket_ttl
+from leafward.stores.leases.held_leases import HeldLeases
+from leafward.stores.leases.lease import Lease
+from leafward.stores.leases.local_queue import LocalQueue
 
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
@@ -24,13 +24,13 @@ GRACE_S = 1.0
 """How long, beyond what was asked for, a store may take to answer."""
 
 
-class Acquiring:
+class Acquisition:
     """A lease about to be acquired: await it, or enter it to have it released as well."""
 
     def __init__(
         self,
         table: LeaseTable,
-        line: Line,
+        queue: LocalQueue,
         slot: Slot,
         *,
         ttl: float,
@@ -40,7 +40,7 @@ class Acquiring:
         held: HeldLeases,
     ) -> None:
         self._table = table
-        self._line = line
+        self._queue = queue
         self._slot = slot
         self._ttl = ttl
         self._wait = math.inf if wait is None else wait
@@ -53,29 +53,29 @@ class Acquiring:
         holder = new_id()
         until = time.monotonic() + self._wait
         try:
-            async with self._line.drawing:
+            async with self._queue.drawing:
                 lease = await self._ask(holder)
                 if lease is not None:
                     return lease
-                woken = self._line.join()
+                woken = self._queue.join()
             try:
-                return await self._wait_in_line(holder, woken, until)
+                return await self._wait_in_queue(holder, woken, until)
             finally:
-                self._line.drop(woken)
+                self._queue.drop(woken)
         except (Exception, asyncio.CancelledError):
             # Nobody is to wait for one that has gone. If the store cannot be told, ticket and lease run out.
             with suppress(LeafwardError):
                 await to_its_end(settled(lambda: self._table.leave(self._slot, holder)))
-            self._line.wake()
+            self._queue.wake()
             raise
 
-    async def _wait_in_line(self, holder: str, woken: asyncio.Event, until: float) -> Lease:
+    async def _wait_in_queue(self, holder: str, woken: asyncio.Event, until: float) -> Lease:
         pause = _FIRST_PAUSE
         while True:
             left = until - time.monotonic()
             if left <= 0:
                 raise LeaseBusy(self._slot.session_id)
-            rest = min(left, max(pause, self._line.rest(woken)), ticket_ttl(self._ttl) / 3)
+            rest = min(left, max(pause, self._queue.rest(woken)), ticket_ttl(self._ttl) / 3)
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest):
                     await woken.wait()
@@ -88,11 +88,11 @@ class Acquiring:
     async def _ask(self, holder: str) -> Lease | None:
         asked = time.monotonic()
         token = await settled(lambda: self._table.take(self._slot, holder, self._ttl, self._label))
-        self._line.answered = time.monotonic()
+        self._queue.answered = time.monotonic()
         if token is None:
             return None
         fence = Fence(self._slot, token)
-        return Lease(self._table, fence, holder, self._ttl, line=self._line, asked=asked, label=self._label)
+        return Lease(self._table, fence, holder, self._ttl, queue=self._queue, asked=asked, label=self._label)
 
     async def _within_reason(self) -> Lease:
         """Acquire it, but wait for a store that does not answer no longer than was asked for."""
@@ -106,7 +106,7 @@ class Acquiring:
             if task.done():
                 # In the context of the caller: what it starts from here on knows of the lease.
                 return self._held.add(task.result())
-            if self._line.answered < began:
+            if self._queue.answered < began:
                 raise StoreError(
                     f"the store does not answer: the lease of session {self._slot.session_id!r} was asked for in vain "
                     f"for {self._wait + GRACE_S:g} s; is it running, and can it be reached?"

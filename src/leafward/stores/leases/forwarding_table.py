@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from leafward.stores.leases import Holder, LeaseTable, Renewed, SentText, Slot
+from leafward.stores.leases.contracts import Holder, LeaseTable, Renewed, SentText, Slot
 
 T = TypeVar("T")
 
 
-class LeaseTableOf(LeaseTable):
+class ForwardingLeaseTable(LeaseTable):
     """Passes each call on."""
 
     @abstractmethod

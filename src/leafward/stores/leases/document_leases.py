@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from leafward.core.errors import LeaseBusy, LeaseLost
-from leafward.stores.leases import LOST, MOST_WAITING, Holder, LeaseTable, Renewed, SentText, Slot, ticket_ttl
+from leafward.stores.leases.contracts import LOST, MOST_WAITING, Holder, LeaseTable, Renewed, SentText, Slot, ticket_ttl
 
 T = TypeVar("T")
 

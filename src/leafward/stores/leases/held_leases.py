@@ -6,8 +6,8 @@ import weakref
 from contextvars import ContextVar
 
 from leafward.core.errors import ConfigurationError
-from leafward.stores.lease import Lease
-from leafward.stores.leases import Slot
+from leafward.stores.leases.contracts import Slot
+from leafward.stores.leases.lease import Lease
 
 _held: ContextVar[tuple[weakref.ref[Lease], ...]] = ContextVar("leafward_held_leases", default=())
 """Leases acquired in this context. By weak references: a lease that nobody refers to runs out."""

@@ -1,4 +1,4 @@
-"""The queue for one slot at one open store."""
+"""The queue for one lease among the tasks of one open store."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import time
 
 
-class Line:
+class LocalQueue:
     """Those who wait for one slot at one open store, in the order of their tickets, and who holds it there.
 
-    Tickets are drawn one at a time, so no other can be served before the first in line: it asks often, and the others
-    only to keep their tickets. While the holder is at the same store, the first need not ask either: it is woken.
+    Tickets are drawn one at a time, so no other can be served before the first in the queue: it asks often, and the
+    others only to keep their tickets. While the holder is at the same store, the first need not ask, but is woken.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Line:
         self._waiting.remove(event)
 
     def wake(self) -> None:
-        """Have the first in line ask now."""
+        """Have the first in the queue ask now."""
         if self._waiting:
             self._waiting[0].set()
 

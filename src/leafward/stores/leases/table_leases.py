@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import check_id, check_label
-from leafward.stores.acquiring import Acquiring
 from leafward.stores.contracts import DEFAULT_TTL
 from leafward.stores.finishing import settled
-from leafward.stores.held_leases import HeldLeases
-from leafward.stores.lease import Lease
-from leafward.stores.leases import LONGEST_TEXT, Holder, Leases, LeaseTable, Slot
-from leafward.stores.line import Line
+from leafward.stores.leases.acquisition import Acquisition
+from leafward.stores.leases.contracts import LONGEST_TEXT, Holder, Leases, LeaseTable, Slot
+from leafward.stores.leases.held_leases import HeldLeases
+from leafward.stores.leases.lease import Lease
+from leafward.stores.leases.local_queue import LocalQueue
 
 LONGEST_TTL = 366 * 86_400.0
 
@@ -24,8 +24,8 @@ class TableLeases(Leases):
 
     def __init__(self, table: LeaseTable) -> None:
         self._table = table
-        # Those who wait and those who hold have the line; when all are gone, it goes.
-        self._lines: weakref.WeakValueDictionary[Slot, Line] = weakref.WeakValueDictionary()
+        # Those who wait and those who hold have the queue; when all are gone, it goes.
+        self._queues: weakref.WeakValueDictionary[Slot, LocalQueue] = weakref.WeakValueDictionary()
         # Who asked may wait no longer; what was asked for must not be lost before it is withdrawn.
         self._asking: set[asyncio.Future[Lease]] = set()
         self._held = HeldLeases()
@@ -38,7 +38,7 @@ class TableLeases(Leases):
         wait: float | None = None,
         *,
         label: str | None = None,
-    ) -> Acquiring:
+    ) -> Acquisition:
         slot = _slot(session_id, user_id)
         if not _is_number(ttl) or not 0 < ttl <= LONGEST_TTL:
             raise ConfigurationError(f"ttl is a number of seconds, above 0 and up to a year, not {ttl!r}")
@@ -46,8 +46,10 @@ class TableLeases(Leases):
             raise ConfigurationError(f"wait is a number of seconds, or None to wait as long as it takes, not {wait!r}")
         if label is not None:
             check_label(label)
-        line = self._lines.setdefault(slot, Line())
-        return Acquiring(self._table, line, slot, ttl=ttl, wait=wait, label=label, asking=self._asking, held=self._held)
+        queue = self._queues.setdefault(slot, LocalQueue())
+        return Acquisition(
+            self._table, queue, slot, ttl=ttl, wait=wait, label=label, asking=self._asking, held=self._held
+        )
 
     async def holder(self, session_id: str, user_id: str | None = None) -> Holder | None:
         return await self._table.holder(_slot(session_id, user_id))
@@ -67,10 +69,10 @@ class TableLeases(Leases):
         if not isinstance(token, int) or isinstance(token, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"token is the number that holder() gives, not {token!r}")
         ended = await settled(lambda: self._table.end(slot, token))
-        line = self._lines.get(slot)
-        if ended and line is not None:
-            line.held_until = 0.0
-            line.wake()
+        queue = self._queues.get(slot)
+        if ended and queue is not None:
+            queue.held_until = 0.0
+            queue.wake()
         return ended
 
 

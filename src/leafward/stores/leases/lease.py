@@ -9,8 +9,8 @@ from typing import Self
 
 from leafward.core.errors import LeafwardError, LeaseLost, OutcomeUnknown
 from leafward.stores.finishing import settled, to_its_end
-from leafward.stores.leases import Fence, LeaseTable, SentText
-from leafward.stores.line import Line
+from leafward.stores.leases.contracts import Fence, LeaseTable, SentText
+from leafward.stores.leases.local_queue import LocalQueue
 
 
 class Lease:
@@ -26,7 +26,7 @@ class Lease:
         holder: str,
         ttl: float,
         *,
-        line: Line,
+        queue: LocalQueue,
         asked: float,
         label: str | None = None,
     ) -> None:
@@ -35,7 +35,7 @@ class Lease:
         self._table = table
         self._holder = holder
         self._ttl = ttl
-        self._line = line
+        self._queue = queue
         self._left = False
         self._releasing = False
         self._waiting = False
@@ -156,10 +156,10 @@ class Lease:
         if not self._left:
             await to_its_end(settled(lambda: self._table.leave(self.fence.slot, self._holder)))
             self._left = True
-            self._line.wake()
+            self._queue.wake()
 
     def _hold(self, until: float) -> None:
-        self._until = self._line.held_until = until
+        self._until = self._queue.held_until = until
 
     async def _renew(self) -> bool:
         asked = time.monotonic()

@@ -12,7 +12,7 @@ from leafward.core.times import from_micros
 from leafward.stores.contracts import DEFAULT_TTL
 
 if TYPE_CHECKING:
-    from leafward.stores.acquiring import Acquiring
+    from leafward.stores.leases.acquisition import Acquisition
 
 TICKET_TTL = 10.0
 """Seconds after which a waiter that no longer asks has lost its turn, or sooner if its lease would not last as long."""
@@ -163,7 +163,7 @@ class Leases(Protocol):
         wait: float | None = None,
         *,
         label: str | None = None,
-    ) -> Acquiring:
+    ) -> Acquisition:
         """Queue for a session and hold it: `async with store.leases.acquire(...) as lease`, or `await` it.
 
         The lease is renewed until it is released; a holder that died is followed by the next after `ttl` seconds.
