@@ -11,11 +11,15 @@ runs over a dict, over SQLite in its thread and over a server's connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 POSITION_BITS = 32
 T = TypeVar("T")
+
+Ranges = Sequence[tuple[int, int]]
+"""A path as ranges of places, one for each lane, root first, both ends included."""
 
 
 def lane_of(place: int) -> int:
@@ -30,6 +34,17 @@ def before_first(lane: int) -> int:
 def last_of(lane: int) -> int:
     """Return the last place a lane could ever have."""
     return (lane + 1 << POSITION_BITS) - 1
+
+
+def up_to(place: int) -> tuple[int, int]:
+    """Return the range of a lane's places that ends at `place`."""
+    return before_first(lane_of(place)), place
+
+
+def on_path(path: Ranges, place: int) -> bool:
+    """Tell whether a path runs through a place, even one whose message was deleted."""
+    index = bisect_right(path, place, key=lambda one: one[0]) - 1
+    return index >= 0 and place <= path[index][1]
 
 
 class Last(NamedTuple):
@@ -91,7 +106,7 @@ def run(walk: Walk[T], answer: Callable[[Question], Any]) -> T:
 def nearest(place: int | None) -> Walk[int | None]:
     """Find the message at `place`, or the nearest surviving one above it."""
     while place is not None:
-        found: int | None = yield Last(before_first(lane_of(place)), place)
+        found: int | None = yield Last(*up_to(place))
         if found is not None:
             return found
         place = yield Origin(lane_of(place))
@@ -161,9 +176,8 @@ def ranges(leaf: int | None) -> Walk[list[tuple[int, int]]]:
     """Find the path that ends at `leaf` as ranges of places, root first."""
     found: list[tuple[int, int]] = []
     while leaf is not None:
-        lane = lane_of(leaf)
-        found.append((before_first(lane), leaf))
-        leaf = yield Origin(lane)
+        found.append(up_to(leaf))
+        leaf = yield Origin(lane_of(leaf))
     return found[::-1]
 
 

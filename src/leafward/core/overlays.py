@@ -6,17 +6,14 @@ stored: a history shows the summary where the covered messages were.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from leafward.core.ids import RESERVED_PREFIX
+from leafward.core.lanes import Ranges, on_path
 from leafward.core.message import Message
-
-Ranges = Sequence[tuple[int, int]]
-"""A path as ranges of places, root first, both ends included (`leafward.core.lanes.ranges`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,6 @@ def summary_id(compaction_id: str) -> str:
 def summary_message(compaction_id: str, summary: str, at: int) -> Message:
     """Return a summary as the history shows it, the same to the byte at every reading."""
     return Message.stored(summary_id(compaction_id), "assistant", at, {"parts": [{"type": "text", "text": summary}]})
-
-
-def on_path(path: Ranges, place: int) -> bool:
-    """Tell whether a path runs through a place, even one whose message was deleted."""
-    index = bisect_right(path, place, key=lambda one: one[0]) - 1
-    return index >= 0 and place <= path[index][1]
 
 
 def last_shared(path: Ranges, other: Ranges) -> int:

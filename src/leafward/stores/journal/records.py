@@ -11,8 +11,9 @@ from msgspec import Raw
 from leafward.core import lanes
 from leafward.core.ids import Owner, Scope, new_id
 from leafward.core.json import encode
+from leafward.core.lanes import on_path
 from leafward.core.message import Message
-from leafward.core.overlays import Compaction, on_path
+from leafward.core.overlays import Compaction
 from leafward.core.parent import LATEST_LEAF, ParentId
 from leafward.stores.contracts import Appended, NewOverlay, Usage
 from leafward.stores.drafts import Draft

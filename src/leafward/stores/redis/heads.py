@@ -13,14 +13,14 @@ from leafward.core.attached_state import digest, read_states
 from leafward.core.errors import LeaseLost, StaleSession
 from leafward.core.ids import Scope
 from leafward.core.json import encode_text
-from leafward.core.lanes import POSITION_BITS
+from leafward.core.lanes import POSITION_BITS, on_path, up_to
 from leafward.stores.contracts import NO_HEAD, Head
 from leafward.stores.journal.open_lines import OpenLine, Part
 from leafward.stores.leases import Fence, Slot
 from leafward.stores.redis.calls import Calls
 from leafward.stores.redis.head_scripts import DROP, HEAD, KEEP, STAGE, STEP
 from leafward.stores.redis.keys import Keys
-from leafward.stores.replicated.heads import HeadChange, KeptHead, is_on_path
+from leafward.stores.replicated.heads import HeadChange, KeptHead
 from leafward.stores.replicated.journals import Journal, KeepsHeads, Mark
 from leafward.stores.replicated.steps import NotStepped, Step, Stepped
 
@@ -39,10 +39,9 @@ _pack = msgspec.msgpack.Encoder().encode
 class RedisHeads(KeepsHeads):
     """Reads heads, and appends by them."""
 
-    def __init__(self, calls: Calls, keys: Keys) -> None:
-        self._calls = calls
-        self._keys = keys
-        self._writer = os.urandom(8).hex().encode()
+    _calls: Calls
+    _keys: Keys
+    _writer: bytes
 
     async def step(self, journal: Journal, step: Step, fence: Fence | None) -> Stepped | NotStepped:
         session_id = journal.session_id or ""
@@ -83,8 +82,8 @@ class RedisHeads(KeepsHeads):
         version, leaf, following, path, states, places = found
         texts = {name: _text(text)[DIGEST:] for name, text in zip(names, states, strict=True) if text}
         ranges = [(_place(low), _place(high)) for low, _, high in (one.partition("-") for one in _text(path).split())]
-        end = _place(_text(following))
-        known = {id: is_on_path(_place(_text(at)), end, ranges) for id, at in zip(ids, places, strict=True) if at}
+        ranges.append(up_to(_place(_text(following))))
+        known = {id: on_path(ranges, _place(_text(at))) for id, at in zip(ids, places, strict=True) if at}
         return Head(int(version), _text(leaf) or None, read_states(texts), known)
 
     async def keep(

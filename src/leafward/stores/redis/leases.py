@@ -21,9 +21,8 @@ KEPT_MS = 24 * 3_600_000
 class RedisLeases(LeaseTable):
     """Each call is one script, on keys of one slot of a cluster."""
 
-    def __init__(self, calls: Calls, keys: Keys) -> None:
-        self._calls = calls
-        self._keys = keys
+    _calls: Calls
+    _keys: Keys
 
     async def take(self, slot: Slot, holder: str, ttl: float, label: str | None = None) -> int | None:
         lasts = [_micros(ttl), _micros(ticket_ttl(ttl)), KEPT_MS + int(ttl * 1000)]

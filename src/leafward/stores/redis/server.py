@@ -33,8 +33,9 @@ class RedisServer(RedisHeads, RedisLeases, FinishesCommits):
     """Each call is one script, on keys of one slot."""
 
     def __init__(self, calls: Calls, keys: Keys, durability: Durability) -> None:
-        RedisHeads.__init__(self, calls, keys)
-        RedisLeases.__init__(self, calls, keys)
+        self._calls = calls
+        self._keys = keys
+        self._writer = os.urandom(8).hex().encode()
         self._durability: Durability = durability
 
     # Journals.

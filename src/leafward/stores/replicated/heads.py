@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from leafward.core.lanes import lane_of
-
 MOST_LANES, MOST_STATES = 256, 64
 """A session whose path goes through more lanes, or that has more states in force, is read whole."""
 MOST_IDS = 5000
@@ -54,8 +52,3 @@ class HeadChange(NamedTuple):
     """All others that were in force before no longer are."""
     is_whole: bool = False
     """Nothing of what was kept before counts."""
-
-
-def is_on_path(place: int, following: int, path: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether a message is on the path to the leaf; `following` and `path` are those of the head."""
-    return lane_of(place) == lane_of(following) or any(low < place <= high for low, high in path)

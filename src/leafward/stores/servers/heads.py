@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
+from leafward.core import lanes
 from leafward.core.attached_state import read_states
 from leafward.stores.contracts import NO_HEAD, Head
-from leafward.stores.servers.paths import is_on_path
 from leafward.stores.sql.points import HeadOf, StatesOf
 
 MOST_ASKED = 16
@@ -65,7 +65,8 @@ class Asked(NamedTuple):
             return None
         states = {name: text for name, text in found.items() if text is not None}
         known = zip(self.ids, places, strict=False)
-        on_path = {one: is_on_path(place, ends) for one, place in known if place is not None}
+        path = [lanes.up_to(end) for end in reversed(ends) if end is not None] if self.ids else []
+        on_path = {one: lanes.on_path(path, place) for one, place in known if place is not None}
         return Head(version, leaf_id, read_states(states), on_path)
 
 

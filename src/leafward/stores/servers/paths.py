@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from leafward.core import lanes
@@ -90,8 +90,3 @@ def joined_lanes(leaf: str) -> str:
     return " ".join(
         f"LEFT JOIN {{p}}lane l{number} ON l{number}.lane_no = {place} >> 32" for number, place in enumerate(below, 1)
     )
-
-
-def is_on_path(place: int, ends: Sequence[int | None]) -> bool:
-    """Tell whether a place is on the path that has these last places in its lanes."""
-    return any(end is not None and lanes.before_first(lanes.lane_of(end)) < place <= end for end in ends)

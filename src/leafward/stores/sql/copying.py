@@ -17,9 +17,9 @@ from leafward.core.attached_state import TURN, AttachedState, digest
 from leafward.core.ids import Scope
 from leafward.core.info import SessionInfo
 from leafward.core.json import decode_body, encode_text
+from leafward.core.lanes import on_path
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
-from leafward.core.overlays import on_path
 from leafward.core.parent import ParentId
 from leafward.core.text import analyzer_version
 from leafward.core.times import to_micros

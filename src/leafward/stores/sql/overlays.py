@@ -9,17 +9,16 @@ from leafward.core import lanes
 from leafward.core.errors import MessageNotFound
 from leafward.core.ids import RESERVED_PREFIX, Scope
 from leafward.core.json import decode, decode_body
+from leafward.core.lanes import Ranges, on_path
 from leafward.core.message import Message
 from leafward.core.notices import Reclaimed
 from leafward.core.overlays import (
     Compaction,
-    Ranges,
     Segment,
     Span,
     is_summary_id,
     last_shared,
     nests,
-    on_path,
     segments,
     summary_id,
 )

@@ -91,7 +91,7 @@ def in_force(
 
 def _in_lane(session: SessionRow, place: int | None, names: Sequence[str]) -> Operation[dict[str, str]]:
     """Return the last states of these names at a place, or above it in its lane, empty where removed."""
-    low, high = (ROOT, ROOT) if place is None else (lanes.before_first(lanes.lane_of(place)), place)
+    low, high = (ROOT, ROOT) if place is None else lanes.up_to(place)
     found: dict[str, str] = {}
     for start in range(0, len(names), MOST_ASKED):
         some = names[start : start + MOST_ASKED]
@@ -161,7 +161,7 @@ def head(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operation[H
     leaf_id = None if session.leaf is None else single((yield sql.GET_ID, (session.leaf,)))
     places = yield from find_places(session, ids)
     path = (yield from walk(session, lanes.ranges(session.leaf))) if places else []
-    known = {one: any(low < place <= high for low, high in path) for one, place in places.items()}
+    known = {one: lanes.on_path(path, place) for one, place in places.items()}
     return Head(session.version, leaf_id, read_states((yield from in_force(session, session.leaf, wanted))), known)
 
 
@@ -176,8 +176,8 @@ def _on_trunk(scope: Scope, wanted: Sequence[str], ids: Sequence[str]) -> Operat
     version, leaf, leaf_id, *found = rows[0]
     states = read_states((name, text) for name, text in zip(names, found, strict=False) if text)
     places = zip(asked, found[len(names) :], strict=True) if asked else ()
-    low = lanes.before_first(lanes.lane_of(leaf or 0))
-    known = {one: leaf is not None and low < place <= leaf for one, place in places if place is not None}
+    path = [] if leaf is None else [lanes.up_to(leaf)]
+    known = {one: lanes.on_path(path, place) for one, place in places if place is not None}
     return Head(version, leaf_id, states, known)
 
 
