@@ -45,7 +45,7 @@ from leafward.stores.contracts import (
 )
 from leafward.stores.drafts import Draft
 from leafward.stores.entries import Edit, Entry, Prompt, Shelf
-from leafward.stores.leases import Holder, SentText, Slot
+from leafward.stores.leases.contracts import Holder, SentText, Slot
 from leafward.stores.leases.lease import Lease
 from leafward.stores.registry import ErasureReport, Origin, Page
 from leafward.stores.states.contracts import T, Versioned
