@@ -22,9 +22,8 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
 from leafward import OutcomeUnknown, Session, StoreError, user
-from leafward.stores import AgentStateStore, Store
+from leafward.stores import Store
 from leafward.testing.durable import Reopen
-from leafward.testing.our_states import OurStateContract
 from tests.stores.every_contract import EveryContract
 
 PACKAGE = Path(__file__).parent.parent.parent / "examples" / "third_party_store"
@@ -63,13 +62,6 @@ class TestBucket(EveryContract):
                 return await opened.enter_async_context(await bucket.open_bucket("s3://chats", client=objects))
 
             yield reopen
-
-
-class TestStatesInABucket(OurStateContract):
-    @pytest.fixture
-    async def states(self) -> AsyncGenerator[AgentStateStore]:
-        async with await bucket.open_bucket("s3://chats", client=MemoryStore()) as store:
-            yield store.states
 
 
 async def test_states_are_not_to_be_had_once_the_store_is_closed() -> None:

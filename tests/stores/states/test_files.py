@@ -1,4 +1,4 @@
-"""States in files keep every promise, by themselves and as part of a store."""
+"""States in files keep every promise by themselves, and in a store of the lower durability."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from leafward.testing.our_states import OurStateContract
 
 
 class TestFiles(OurStateContract):
-    @pytest.fixture(params=["1.x", "2.x"])
-    async def states(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
-        async with JsonFileAgentStateStore(tmp_path / "states", layout=request.param) as states:
+    @pytest.fixture
+    async def states(self, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
+        async with JsonFileAgentStateStore(tmp_path / "states") as states:
             yield states
 
 
@@ -28,7 +28,7 @@ class TestSessions(OurStateContract):
 
 
 class TestOfAStore(OurStateContract):
-    @pytest.fixture(params=["power", "process"])
-    async def states(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
-        async with open_store(f"file:///{tmp_path}", durability=request.param) as store:
+    @pytest.fixture
+    async def states(self, tmp_path: Path) -> AsyncGenerator[AgentStateStore]:
+        async with open_store(f"file:///{tmp_path}", durability="process") as store:
             yield store.states

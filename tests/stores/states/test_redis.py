@@ -1,4 +1,4 @@
-"""States on Redis keep every promise: by themselves, as part of a store, in a cluster and behind sentinels."""
+"""States on Redis keep every promise by themselves, in a cluster too; those of a store have the contracts of stores."""
 
 from __future__ import annotations
 
@@ -27,38 +27,15 @@ class _OnAServer(OurStateContract):
 class TestByThemselves(_OnAServer):
     @pytest.fixture(params=["2.x", "1.x"])
     async def states(self, request: pytest.FixtureRequest, url: str, prefix: str) -> AsyncGenerator[AgentStateStore]:
-        async with RedisAgentStateStore(url, prefix, layout=request.param) as states:
+        made = RedisAgentStateStore if request.param == "2.x" else RedisSession
+        async with made(url, prefix) as states:
             yield states
 
 
-class TestRedisSession(_OnAServer):
-    @pytest.fixture
-    async def states(self, url: str, prefix: str) -> AsyncGenerator[AgentStateStore]:
-        async with RedisSession(url, prefix) as states:
-            yield states
-
-
-class TestOfAStore(_OnAServer):
-    @pytest.fixture
-    async def states(self, url: str, prefix: str) -> AsyncGenerator[AgentStateStore]:
-        async with open_store(url, key_prefix=prefix) as store:
-            yield store.states
-
-
-class TestInACluster(_OnAServer):
+class TestInACluster(TestByThemselves):
     @pytest.fixture
     def url(self, redis_cluster_url: str) -> str:
         return redis_cluster_url
-
-    @pytest.fixture(params=["a store", "2.x", "1.x"])
-    async def states(self, request: pytest.FixtureRequest, url: str, prefix: str) -> AsyncGenerator[AgentStateStore]:
-        if request.param == "a store":
-            async with open_store(url, key_prefix=prefix) as store:
-                yield store.states
-        else:
-            made = RedisAgentStateStore if request.param == "2.x" else RedisSession
-            async with made(url, prefix) as states:
-                yield states
 
 
 async def test_behind_sentinels_they_are_kept_as_well(redis_sentinel: RedisSentinel) -> None:
