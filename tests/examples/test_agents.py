@@ -88,7 +88,7 @@ def start_agent(sdk: Sdk, stub: Stub, home: Path, *words: str) -> subprocess.Com
     )
 
 
-@pytest.mark.parametrize("words", [(), ("monday",), ("monday", "Hello?", "more")])
+@pytest.mark.parametrize("words", [(), ("monday", "Hello?", "more")])
 def test_an_agent_called_wrongly_says_how_to_call_it(sdk: Sdk, tmp_path: Path, words: tuple[str, ...]) -> None:
     command = [sys.executable, str(sdk.program), *words]
 
