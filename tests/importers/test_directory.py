@@ -107,6 +107,17 @@ class TestNamesThatMayBeEncodings:
         assert await states.get("acme", "a") == {"id": "acme"}
 
 
+@pytest.mark.parametrize("name", [b"alice/\xff\xfe", b"\xff\xfe/s1"])
+async def test_a_directory_whose_name_is_not_text_does_not_stop_the_others(
+    source: Path, target: Path, name: bytes
+) -> None:
+    os.makedirs(os.path.join(os.fsencode(source), name))
+
+    report = await migrate(source, target)
+
+    assert (report.sessions, report.failed, report.left_out) == (4, [], [])
+
+
 async def test_a_url_names_one_file_for_a_migration_and_for_whoever_opens_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,8 @@ import pytest
 
 from leafward import SessionKey, StaleState, StateDecodeError, StoreError
 from leafward.core.errors import ConfigurationError
-from leafward.stores import JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
+from leafward.importers.agentscope import migrate
+from leafward.stores import InMemoryAgentStateStore, JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
 from leafward.stores.files import directory, seen_versions, unfinished
 from leafward.stores.files.folder import Content, Folder, FolderAtOnce, Parts
 from leafward.stores.files.names import decoded
@@ -254,6 +255,21 @@ class TestRights:
             assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY)
         with as_another_user():
             (place / "notes.json").write_text('{"n": 3}')
+
+    @pytest.mark.parametrize(
+        ("hidden", "heading"), [("bob", "Failed"), ("alice/s1", "Left out"), ("alice/acme", "Left out")]
+    )
+    async def test_a_migration_names_what_it_may_not_read_and_moves_the_others(
+        self, root: Path, hidden: str, heading: str
+    ) -> None:
+        for place in ("chat", "bob/s1", "alice/s1", "alice/acme"):
+            java_saves(root / place, "notes", "{}")
+        (root / hidden).chmod(0)
+        with as_another_user():
+            report = await migrate(root, InMemoryAgentStateStore())
+        assert report.written == 1
+        assert f"{heading}: {root / hidden}: {root / hidden} could not be read" in str(report)
+        assert len([*report.failed, *report.left_out]) == 1
 
     @only_root
     async def test_all_who_may_write_to_a_shared_directory_can_save_there(self, root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -96,9 +97,9 @@ class OlderFiles:
     def _places(self) -> StatePlaces:
         return StatePlaces(self._tree(), "1.x")
 
-    def _directories(self) -> list[str]:
-        with named(self._folder.path):
-            return sorted(self._folder.directories(()))
+    def _directories(self, parts: Parts = ()) -> list[str]:
+        with named(self._folder.shown(parts)):
+            return sorted(self._folder.directories(parts))
 
     def _documents(self) -> list[str]:
         # A link among them is refused when it is read.
@@ -137,23 +138,27 @@ class OlderFiles:
     def _doubled(self) -> dict[str, str]:
         """Return directories of 2.x that an older leafward left beside others of the same sessions."""
         found: dict[str, str] = {}
-        for user in self._folder.directories(()):
-            for session in self._folder.directories((user,)):
-                try:
+        for user in self._directories():
+            # A directory that cannot be read is reported by `read`.
+            with suppress(StoreError):
+                for session in self._directories((user,)):
                     found |= self._doubles_of(user, session)
-                except StoreError as error:
-                    found[self._folder.shown((user, session))] = str(error)
         return found
 
     def _doubles_of(self, user: str, session: str) -> dict[str, str]:
-        """Return the directories beside one, with the reason, whoever's it is."""
+        """Return the directories beside one, with the reason, whoever's it is; and this one if it cannot be read."""
         places, found = StatePlaces(self._tree(), "2.x"), dict[str, str]()
         users = [None] if user == ANONYMOUS else _readings(user)
-        for slot in [Slot(user_id, session_id) for user_id in users for session_id in _readings(session)]:
-            full = [place for place in places.find(slot, warn=False) if self._has_states(place)]
-            for place in full[1:]:
-                text = f"session {slot.session_id!r} is also in {self._folder.shown(full[0])}, and that one is read"
-                found[self._folder.shown(place)] = text
+        shown = self._folder.shown((user, session))
+        try:
+            for slot in [Slot(user_id, session_id) for user_id in users for session_id in _readings(session)]:
+                with named(shown):
+                    full = [place for place in places.find(slot, warn=False) if self._has_states(place)]
+                for place in full[1:]:
+                    text = f"session {slot.session_id!r} is also in {self._folder.shown(full[0])}, and that one is read"
+                    found[self._folder.shown(place)] = text
+        except StoreError as error:
+            found[shown] = str(error)
         return found
 
     def _has_states(self, place: Parts) -> bool:
@@ -180,9 +185,8 @@ class OlderFiles:
 
 
 def _readings(name: str) -> list[str]:
-    """Return the ids that a name may stand for."""
-    other = decoded(name)
-    return [name] if other is None else [name, other]
+    """Return the ids that AgentScope gives a name; none where it is not one of its names."""
+    return [id for id in (name, decoded(name)) if id is not None and names.is_literal(name)]
 
 
 class _Files(StateFiles):
