@@ -268,6 +268,16 @@ class TestWhereJavaTellsTheOwner:
             assert await states.get(key, "agent_state") == {"n": 2}
 
 
+def saved_apart(java: Java, key: SessionKey, id: str) -> Path:
+    """Save a state where an older leafward did that had not found the directory of Java's for an id."""
+    place = java.root.joinpath(*(hashed(id) if one == encoded(id) else one for one in javas_place(java.layout, key)))
+    place.mkdir(parents=True)
+    (place / "agent_meta.json").write_text('{"n":"apart"}')
+    (place / "agent_meta.ver").write_bytes(version_text(1, digest_of(b'{"n":"apart"}')))
+    (place / "~ids").write_text(json.dumps([key.user_id, key.session_id]))
+    return place
+
+
 class TestAfterAnOlderLeafward:
     """It took every name that could be decoded for an encoding, and marked nothing."""
 
@@ -297,14 +307,7 @@ class TestAfterAnOlderLeafward:
     ) -> None:
         key = SessionKey("s1", id) if user and java.layout == "2.x" else SessionKey(id)
         java.save(key)
-        # Where it saved what it did not find.
-        apart = java.root.joinpath(
-            *(hashed(id) if one == encoded(id) else one for one in javas_place(java.layout, key))
-        )
-        apart.mkdir(parents=True)
-        (apart / "agent_meta.json").write_text('{"n":"apart"}')
-        (apart / "agent_meta.ver").write_bytes(version_text(1, digest_of(b'{"n":"apart"}')))
-        (apart / "~ids").write_text(json.dumps([key.user_id, key.session_id]))
+        apart = saved_apart(java, key, id)
         async with java.ours() as states:
             for _ in range(2):
                 assert await states.get(key, "agent_meta") == {"n": 1}
@@ -325,6 +328,31 @@ class TestAfterAnOlderLeafward:
             assert not await states.exists(key)
             assert await states.list_session_keys(key.user_id) == set()
         assert not [*java.root.rglob("*.json*")]
+
+    async def test_a_state_that_is_deleted_does_not_come_back_from_the_other_directory(self, java: Java) -> None:
+        key = SessionKey("a:b")
+        java.save(key)
+        saved_apart(java, key, key.session_id)
+        async with java.ours() as states:
+            await states.delete(key, "agent_meta")
+            await states.delete(key, "memory_messages")
+            assert await states.get(key, "agent_meta") is None
+            assert not await states.exists(key)
+
+    async def test_a_split_session_stays_javas_while_java_writes_its_only_list(self, java: Java) -> None:
+        key = SessionKey("a:b")
+        java.save(key)
+        saved_apart(java, key, key.session_id)
+        place = java.root.joinpath(*javas_place(java.layout, key))
+        (place / "agent_meta.json").unlink()
+        async with java.ours() as states:
+            (place / "memory_messages.jsonl").unlink()
+            reading = asyncio.ensure_future(states.get_list(key, "memory_messages"))
+            await states.save(key, "last_seen", {"at": 1})
+            (place / "memory_messages.jsonl").write_text(LIST)
+            (place / "memory_messages.hash").write_text("1f")
+            assert await reading == [{"id": "m1"}]
+        assert java.value(key, "last_seen") == {"at": 1}
 
 
 class Drawn(NamedTuple):

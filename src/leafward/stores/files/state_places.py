@@ -37,7 +37,8 @@ class _Found(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return not any(map(names.is_state, self.files))
+        # A mark alone is that of a list which AgentScope is writing.
+        return not any(names.is_state(file) or file.endswith(names.MARK) for file in self.files)
 
 
 class StatePlaces:

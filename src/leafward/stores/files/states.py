@@ -294,9 +294,9 @@ class StateFiles:
         """Return the files that go with a state or a slot, and the directories that go if they are empty then."""
         if name is None:
             self._tree.finish()
-        # With the session, what is left of it under another name goes too, so that it does not come back.
-        own = self._slots.find(slot) if name is None else self._own_place(slot)
-        places = [*own, *self._places_of_1x(slot)]
+        own = [] if name is None else self._own_place(slot)
+        # What is left of it under another name goes too, so that it does not come back.
+        places = [*dict.fromkeys([*own, *self._slots.find(slot)]), *self._places_of_1x(slot)]
         gone = [parts for place in places for parts in self._to_be_dropped(slot, place, name)]
         file = older.session_file(self._tree, slot) if self._legacy else None
         if file is not None and name is None:
