@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from leafward import StateDecodeError, open_store
-from leafward.stores import AgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
+from leafward import SessionKey, StateDecodeError, open_store
+from leafward.importers.agentscope import migrate
+from leafward.stores import AgentStateStore, InMemoryAgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
 from leafward.stores.files import unfinished
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.state_names import lists_missing
@@ -177,6 +178,32 @@ class TestWhileJavaWrites:
             path.write_bytes(whole + b'{"n":5}\n')
             (path.parent / "list.hash").write_text("1f")
             assert await states.get_list("s", "list") == [*items, {"n": 5}]
+
+    async def test_a_session_is_listed_and_moved_while_java_writes_its_only_list(self, place: Path) -> None:
+        target = InMemoryAgentStateStore()
+        (place / "value.json").unlink()
+        (place / "list.jsonl").unlink()
+        async with JsonSession(place.parent) as states:
+            listing = asyncio.ensure_future(states.list_session_keys())
+            moving = asyncio.ensure_future(migrate(place.parent, target))
+            await asyncio.sleep(0.1)
+            (place / "list.jsonl").write_text('{"n":1}\n')
+            (place / "list.hash").write_text("1f")
+            assert await listing == {SessionKey("s")}
+            assert (await moving).sessions == 1
+        assert await target.get_list("s", "list") == [{"n": 1}]
+
+    async def test_a_save_waits_also_where_java_left_a_value_of_the_name(self, place: Path) -> None:
+        (place / "list.json").write_text("{}")
+        (place / "list.jsonl").write_text('{"n":1}\n{"n"')
+        async with JsonSession(place.parent) as states:
+            saving = asyncio.ensure_future(states.save_list("s", "list", [{"n": 3}]))
+            await asyncio.sleep(0.1)
+            assert not saving.done()
+            (place / "list.hash").write_text("1f")
+            await saving
+            assert await states.get_list("s", "list") == [{"n": 3}]
+        assert not (place / "list.json").exists()
 
     @pytest.mark.parametrize("saved_last", ["by Java", "by us"])
     @pytest.mark.parametrize("step", ["deleted", "made", "half", "cut between lines"])

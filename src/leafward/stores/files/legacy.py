@@ -114,6 +114,7 @@ class OlderFiles:
         try:
             with named(self._folder.shown((directory,))):
                 if not self._has_states((directory,)):
+                    _Files(self._tree(), "1.x").check_all_there((directory,), self._folder.files((directory,)))
                     return Slot(None, directory), {}
                 slot = self._slot_in(directory)
                 if slot is None:

@@ -122,8 +122,8 @@ class StatePlaces:
                 name,
             )
 
-    def sessions(self, user_id: str | None) -> Iterator[tuple[str, list[str]]]:
-        """Find the sessions of a user, each with the files in its directory."""
+    def sessions(self, user_id: str | None) -> Iterator[tuple[str, Parts, list[str]]]:
+        """Find the sessions of a user, each with its directory and the files in it."""
         for above in self._user_places(user_id):
             is_clear = self._layout == "1.x" and user_id is None
             is_clear = is_clear or (self._layout == "2.x" and not may_be_encoded(above[-1]))
@@ -131,12 +131,13 @@ class StatePlaces:
                 # Whoever reads without a lock looks again at its end.
                 self._tree.has(above)
             for found in self._tree.folder.below(above):
+                place = (*above, found.name)
                 if is_clear and IDS not in found.files and names.is_clear(found.name):
-                    yield found.name, found.files
+                    yield found.name, place, found.files
                     continue
-                slot = self._slot_in((*above, found.name), user_id, found.files, found.beginning)
+                slot = self._slot_in(place, user_id, found.files, found.beginning)
                 if slot is not None and slot.user_id == user_id:
-                    yield slot.session_id, found.files
+                    yield slot.session_id, place, found.files
 
     def _user_places(self, user_id: str | None) -> list[Parts]:
         if self._layout == "1.x":

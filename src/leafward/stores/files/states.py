@@ -157,10 +157,11 @@ class StateFiles:
             files = self._tree.files(place)
             if any(map(names.is_state, files)):
                 return True
-            self._check_all_there(place, files)
+            self.check_all_there(place, files)
         return False
 
-    def _check_all_there(self, place: Parts, files: Sequence[str]) -> None:
+    def check_all_there(self, place: Parts, files: Sequence[str]) -> None:
+        """Raise `BeingWritten` if a list is missing from a directory only while it is being written."""
         for items, mark in names.lists_missing(files):
             self._check_missing((*place, items), (*place, mark))
 
@@ -172,7 +173,7 @@ class StateFiles:
 
     def _names_in(self, slot: Slot, home: Parts) -> dict[str, bool]:
         files = self._tree.files(home)
-        self._check_all_there(home, files)
+        self.check_all_there(home, files)
         found: dict[str, bool] = {}
         for file in sorted(filter(names.is_state, files)):
             name = names.name_in(file, lambda other: self._tree.read((*home, other)))
@@ -187,11 +188,22 @@ class StateFiles:
 
     def sessions(self, user_id: str | None) -> set[str]:
         self._tree.finish()
-        found = _with_states(self._slots, user_id)
+        found = self._with_states(self._slots, user_id)
         if self._legacy and user_id is None:
             found |= {id for id in older.sessions(self._tree) if not self._has_directory(Slot(None, id))}
         if self._layout == "2.x" and user_id is None:
-            found |= {id for each in _with_states(self._slots_of_1x, None) if (id := self._listed_of_1x(each))}
+            found |= {id for each in self._with_states(self._slots_of_1x, None) if (id := self._listed_of_1x(each))}
+        return found
+
+    def _with_states(self, slots: StatePlaces, user_id: str | None) -> set[str]:
+        """Return the sessions of a user that hold anything; Java's sandboxes are nobody's."""
+        hidden = OF_SANDBOXES + names.VALUE if user_id is None else ""
+        found: set[str] = set()
+        for session_id, place, files in slots.sessions(user_id):
+            if any(names.is_state(file) and file != hidden for file in files):
+                found.add(session_id)
+            else:
+                self.check_all_there(place, files)
         return found
 
     def _listed_of_1x(self, session_id: str) -> str | None:
@@ -242,7 +254,8 @@ class StateFiles:
         # Before anything else: what we write under an unclear name is another's without it.
         self._tree.keep(self._to_keep(slot, home, name))
         found, mark = self._content(files)
-        if not others and self._append(files, found, mark, texts):
+        whole = self._whole(files, found, mark)
+        if whole is not None and not others and self._append(files, whole, mark, texts):
             return
         # Before the lines: beside others, Java's hash would be taken for theirs, and the mark of an append could hide
         # some of them.
@@ -258,17 +271,21 @@ class StateFiles:
         self._tree.replace({files.items: lines}, removing=others, check=check)
         self._tree.set_mark_after(files, lists.mark_of(lines))
 
-    def _append(self, files: NameFiles, found: Content | None, noted: Content | None, texts: Sequence[str]) -> bool:
-        """Store a list that begins with the stored one by adding the rest; tell whether that could be done.
+    def _whole(self, files: NameFiles, found: Content | None, mark: Content | None) -> Content | None:
+        """Return what was found of a list if lines may be added to it; what Java did not finish, it may go on with.
 
-        What Java is writing is waited for, and what it did not finish is never added to: it may go on.
+        `BeingWritten` is raised while Java writes it.
         """
+        # What is not whole is replaced, so there is nothing to warn of.
         if found is None:
             self._check_missing(files.items, files.mark, warn=False)
-            return False
-        # What is not whole goes, so there is nothing to warn of.
-        is_whole, mark = self._check_list(files, found, noted, warn=False), mark_text(noted)
-        known = _count_known(found.data, mark, texts) if is_whole else None
+            return None
+        return found if self._check_list(files, found, mark, warn=False) else None
+
+    def _append(self, files: NameFiles, found: Content, noted: Content | None, texts: Sequence[str]) -> bool:
+        """Store a list that begins with the stored one by adding the rest; tell whether that could be done."""
+        mark = mark_text(noted)
+        known = _count_known(found.data, mark, texts)
         if known is None:
             return False
         if known < len(texts):
@@ -334,16 +351,6 @@ def _count_known(data: bytes, mark: str, texts: Sequence[str]) -> int | None:
         return data.count(b"\n")
     items, whole = lists.read_lines(data, mark)
     return len(items) if whole and common_items(items, texts) == len(items) else None
-
-
-def _with_states(slots: StatePlaces, user_id: str | None) -> set[str]:
-    """Return the sessions of a user that hold anything; Java's sandboxes are nobody's."""
-    hidden = OF_SANDBOXES + names.VALUE if user_id is None else ""
-    return {
-        session_id
-        for session_id, files in slots.sessions(user_id)
-        if any(names.is_state(file) and file != hidden for file in files)
-    }
 
 
 def _is_of_1x(session_id: str) -> bool:
