@@ -16,7 +16,7 @@ from leafward import SessionKey, StateDecodeError, open_store
 from leafward.importers.agentscope import migrate
 from leafward.stores import AgentStateStore, InMemoryAgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
 from leafward.stores.files import unfinished
-from leafward.stores.files.folder import Folder
+from leafward.stores.files.folder import Folder, Parts
 from leafward.stores.files.state_names import lists_missing
 from tests.stores.states.killing import ROOT
 
@@ -271,6 +271,27 @@ class TestWhileJavaWrites:
             assert await reading in (ours, [{"n": 1}] * 200)
             assert await states.get_list("s", "list") == ours
         assert not [*place.parent.glob(".leafward.new*")]
+
+    async def test_a_list_that_java_saves_right_after_ours_keeps_its_hash(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sync_names = Folder.sync_names
+
+        def save(self: Folder, parts: Parts) -> None:
+            # Our file has its place, and our mark still says nothing of it.
+            if parts == ("s",) and (place / "list.jsonl").read_text() == '{"n":1}\n':
+                (place / "list.jsonl").unlink()
+                (place / "list.jsonl").write_text('{"n":2}\n{"n":3}\n')
+                (place / "list.hash").write_text("1f")
+            sync_names(self, parts)
+
+        monkeypatch.setattr(Folder, "sync_names", save)
+        monkeypatch.setattr(unfinished, "PATIENCE", 0.1)
+        async with JsonSession(place.parent) as states:
+            await states.save_list("s", "list", [{"n": 1}])
+            assert await states.get_list("s", "list") == [{"n": 2}, {"n": 3}]
+        assert (place / "list.hash").read_text() == "1f"
+        assert caplog.records == []
 
     async def test_what_we_write_is_never_waited_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(unfinished, "_PAUSE", FOR_EVER)
