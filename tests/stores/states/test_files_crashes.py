@@ -292,6 +292,21 @@ class TestPowerCuts:
                 assert texts(files) == saved[-1], (saved, mark)
 
 
+    def test_nor_does_one_after_an_append_that_a_killed_process_did_not_end(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files, mark = opened(root), root / "s/x.hash"
+        files.put_list(S, "x", ["1", "2", "3"])
+        mark.write_text(lists.appending(2, ["2", "3"]))
+        with monkeypatch.context() as patch:
+            left = marks_on_disk(mark, patch)
+            files.put_list(S, "x", ["1", "2", "3", "4"])
+        os.utime(root / "s/x.jsonl", (0, 0))
+        for one in left:
+            mark.write_bytes(one)
+            assert texts(files) == ["1", "2", "3", "4"], one
+
+
 def marks_on_disk(path: Path, patch: pytest.MonkeyPatch) -> list[bytes]:
     """Return what may be left of a mark if the power is cut now: what was flushed last, and all that came later."""
     left = [path.read_bytes()]

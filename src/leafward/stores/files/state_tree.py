@@ -160,8 +160,9 @@ class StateTree(Changes):
             BeingWritten: another process has begun to write the list since.
         """
         start, lines, mark = len(found.data), lists.to_lines(texts), mark_text(noted)
-        # One line alone is seen to be torn. Java's hash must be gone before anything else.
-        durable = len(texts) > 1 or not lists.is_ours(mark.encode())
+        # One line alone is seen to be torn. Java's hash must be gone before anything else, and so must the end of a
+        # longer mark: the sums in it would be taken for those of lines that are missing.
+        durable = len(texts) > 1 or lists.is_appending(mark) or not lists.is_ours(mark.encode())
         self.set_mark(files, lists.appending(start, texts), before=noted, durable=durable)
         shown = self.folder.shown(files.items)
         with named(shown):
