@@ -104,7 +104,9 @@ def test_copies_for_a_call_and_a_tool_share_the_attributes() -> None:
 
 async def test_the_state_is_that_of_the_call_or_the_stored_one() -> None:
     class Agent:
-        async def get_agent_state(self, user_id: str | None = None, session_id: str | None = None) -> Any:
+        async def get_agent_state(
+            self, user_id: str | None = None, session_id: str | None = None, *, session: Any = None
+        ) -> Any:
             return ("stored", user_id, session_id)
 
     ctx = RuntimeContext("alice", "s1")

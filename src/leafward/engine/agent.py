@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, is_question
-from leafward.core.errors import AgentShuttingDown, ConfigurationError, LeaseLost
-from leafward.core.ids import Scope, check_id, new_id
+from leafward.core.errors import AgentShuttingDown, ConfigurationError
+from leafward.core.ids import check_id, new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
-from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place, place_of
-from leafward.engine.custom_states import CustomStates, states_of
+from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
+from leafward.engine.agent_turns import AgentTurns
+from leafward.engine.custom_states import CustomStates
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel
-from leafward.engine.opening_turn import Input, check_whole, read_input, read_sent, results_as_stored, results_for
+from leafward.engine.opening_turn import Input, check_whole, read_input, results_as_stored, results_for
 from leafward.engine.recovery import interrupted_result, match_input, not_answered_result, open_calls, unknown_result
-from leafward.engine.running_turn import RunningTurn
 from leafward.engine.small_state import without_marks
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import REASON, Turn, TurnSetup
-from leafward.engine.turn_mail import LocalBox, TurnText
 from leafward.engine.turn_note import Openness, TurnNote
-from leafward.engine.turn_queue import Held, queues_of, turn_of, wait_for_releases
+from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
 from leafward.engine.whole_state_log import WholeStateLog
 from leafward.sessions.session import Session
 from leafward.stores.finishing import to_its_end
@@ -85,12 +84,12 @@ class ReActAgent:
         )
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
-        self._label = f"agent:{self.agent_id}"
         if state_cache < 0:
             raise ConfigurationError(f"state_cache is a number of sessions, 0 or more, not {state_cache!r}")
         self._cache = StateCache(state_cache)
         self._store = AgentStore(store, self.agent_id)
         self._calls = AgentCalls(name)
+        self._turns = AgentTurns(self._store, self.agent_id, name)
 
     # Calls.
 
@@ -128,7 +127,7 @@ class ReActAgent:
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
             async with (
-                turn_of(place, slot, control, label=self._label, ttl=self._lease_ttl) as held,
+                turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held,
                 aclosing(self._parts(given, place, key, held, ctx)) as parts,
             ):
                 async for events in parts:
@@ -235,18 +234,12 @@ class ReActAgent:
             ConfigurationError: no session is named, and this agent is running several, which the text lists.
         """
         if user_id is None and session_id is None:
-            running = self._running()
-            if len(running) > 1:
-                listed = ", ".join(repr(slot.session_id) for slot in running)
-                raise ConfigurationError(f"several sessions are running, {listed}: name the one to interrupt")
-            if not running:
-                return False
-            user_id, session_id = running[0]
-        return await self._send("interrupt", user_id, session_id, message)
+            return await self._turns.interrupt_only(message)
+        return await self._turns.send(self._slot(user_id, session_id), "interrupt", message)
 
     async def steer(self, user_id: str | None, session_id: str | None, message: str | Message) -> bool:
         """Have a message join the running turn of a session after its current round of tools; False when none runs."""
-        return await self._send("steer", user_id, session_id, message)
+        return await self._turns.send(self._slot(user_id, session_id), "steer", message)
 
     async def attach(self, user_id: str | None = None, session_id: str | None = None) -> AsyncGenerator[AgentEvent]:
         """Yield what the running turn of a session has stored, then each further step when it is stored.
@@ -260,47 +253,24 @@ class ReActAgent:
             ConfigurationError: a custom store of states keeps no steps.
             SessionNotFound: the session was deleted meanwhile.
         """
-        place, key = await self._place(RuntimeContext(user_id, session_id))
-        scope = Scope.of(key.session_id, user_id=key.user_id, agent_id=self.agent_id)
-        turn = RunningTurn(place.tree_store("attach"), scope, label=self._label, name=self.name)
-        async with aclosing(turn.events()) as events:
+        async with aclosing(self._turns.events(self._slot(user_id, session_id))) as events:
             async for event in events:
                 yield event
 
-    def _running(self) -> list[Slot]:
-        place = self._store.place
-        held = {} if place is None else queues_of(place).held
-        return [slot for slot, one in held.items() if one.label == self._label]
-
-    async def _send(
-        self, kind: Literal["interrupt", "steer"], user_id: str | None, session_id: str | None, message: Any
-    ) -> bool:
-        place, key = await self._place(RuntimeContext(user_id, session_id))
-        sent = None if message is None else read_sent(message)
-        slot = Slot(key.user_id, key.session_id)
-        if place.store is None:
-            held = queues_of(place).held.get(slot)
-            if held is None or held.label != self._label or not isinstance(held.mail, LocalBox):
-                return False
-            held.mail.take(kind, sent)
-            return True
-        holder = await place.store.leases.holder(key.session_id, key.user_id)
-        if holder is None or holder.label != self._label:
-            return False
-        text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
-        reached = await place.store.leases.send(key.session_id, key.user_id, text, label=self._label)
-        held = queues_of(place).held.get(slot)
-        if reached and held is not None and held.mail is not None:
-            # In this process there is no need to wait for the next look.
-            with suppress(LeaseLost):
-                await held.mail.read()
-        return reached
+    def _slot(self, user_id: str | None, session_id: str | None) -> Slot:
+        key = self._key(RuntimeContext(user_id, session_id))
+        return Slot(key.user_id, key.session_id)
 
     # States.
 
-    async def get_agent_state(self, user_id: str | None = None, session_id: str | None = None) -> AgentState:
-        """Return what is stored of a session, steps of a running turn included; fresh if it is unknown."""
-        place, key = await self._place(RuntimeContext(user_id, session_id))
+    async def get_agent_state(
+        self, user_id: str | None = None, session_id: str | None = None, *, session: Any = None
+    ) -> AgentState:
+        """Return what is stored of a session, steps of a running turn included; fresh if it is unknown.
+
+        `session` is the store of calls that named one in their `RuntimeContext`.
+        """
+        place, key = await self._place(RuntimeContext(user_id, session_id, session=session))
         log = self._log(place, key)
         await log.load(self._fresh(key), adopts=False)
         return log.state
@@ -397,7 +367,7 @@ class ReActAgent:
     async def _place(self, ctx: RuntimeContext | None) -> tuple[Place, SessionKey]:
         if ctx is None or ctx.session is None:
             return await self._store.open(), self._key(ctx)
-        return await place_of(states_of(ctx.session)), self._key(ctx)
+        return await self._store.open_for_call(ctx.session), self._key(ctx)
 
     def _key(self, ctx: RuntimeContext | None) -> SessionKey:
         if ctx is not None and ctx.session_key is not None:

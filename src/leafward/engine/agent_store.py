@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
-from leafward.core.errors import AgentShuttingDown, ConfigurationError
+from leafward.core.errors import AgentShuttingDown, ConfigurationError, StoreError
 from leafward.engine.custom_states import CustomStates, states_of
 from leafward.stores.contracts import Store
 from leafward.stores.states.contracts import AgentStateStore
@@ -58,6 +60,8 @@ class AgentStore:
         self.place: Place | None = None
         """Where the agent keeps its conversations, once that is open."""
         self._closed = False
+        self._of_calls: WeakSet[StateStore | CustomStates] = WeakSet()
+        """Stores that calls have named, as long as somebody else has them."""
         if isinstance(given, Store):
             self.place = Place(given.states, given)
         elif given is not None and not isinstance(given, str):
@@ -79,6 +83,27 @@ class AgentStore:
                 if self.place is None:
                     self.place = await self._opened()
         return self.place
+
+    async def open_for_call(self, given: object) -> Place:
+        """Return the place of a store that a call names in place of the agent's.
+
+        Raises:
+            ConfigurationError: it is not a store.
+        """
+        states = states_of(given)
+        place = await place_of(states)
+        self._of_calls.add(states)
+        return place
+
+    def places(self) -> list[Place]:
+        """Return where turns of the agent may run in this process: its own place, if that is open, then others."""
+        found: dict[int, Place] = {} if self.place is None else {id(self.place.shared): self.place}
+        for states in list(self._of_calls):
+            with suppress(StoreError):
+                # One that is closed has no turns.
+                place = Place(states, None if isinstance(states, CustomStates) else states.store)
+                found.setdefault(id(place.shared), place)
+        return list(found.values())
 
     async def _opened(self) -> Place:
         if isinstance(self._given, str):

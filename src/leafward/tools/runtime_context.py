@@ -15,7 +15,9 @@ T = TypeVar("T")
 class KnowsStates(Protocol):
     """What is needed of an agent to find the state of a session."""
 
-    async def get_agent_state(self, user_id: str | None = None, session_id: str | None = None) -> Any: ...
+    async def get_agent_state(
+        self, user_id: str | None = None, session_id: str | None = None, *, session: Any = None
+    ) -> Any: ...
 
 
 class RuntimeContext:
@@ -76,12 +78,15 @@ class RuntimeContext:
 
     @staticmethod
     async def resolve_agent_state(ctx: RuntimeContext | None, agent: KnowsStates) -> Any:
-        """Return the state of the call that `ctx` belongs to; outside a call, the one that `agent` has stored."""
+        """Return the state of the call that `ctx` belongs to; outside a call, what a call with it would find stored."""
         if ctx is None:
             return await agent.get_agent_state()
         if ctx.agent_state is not None:
             return ctx.agent_state
-        return await agent.get_agent_state(ctx.user_id, ctx.session_id)
+        user_id, session_id = ctx.user_id, ctx.session_id
+        if ctx.session_key is not None:
+            user_id, session_id = (key := key_of(ctx.session_key)).user_id, key.session_id
+        return await agent.get_agent_state(user_id, session_id, session=ctx.session)
 
     @property
     def user_id(self) -> str | None:

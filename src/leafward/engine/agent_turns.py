@@ -1,0 +1,105 @@
+"""How running turns of an agent are reached: in this process in any store, in others in the agent's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any, Literal
+
+from leafward.core.errors import ConfigurationError, LeaseLost
+from leafward.core.ids import Scope
+from leafward.core.message import Message
+from leafward.engine.agent_store import AgentStore, Place
+from leafward.engine.events import AgentEvent
+from leafward.engine.opening_turn import read_sent
+from leafward.engine.running_turn import RunningTurn
+from leafward.engine.turn_mail import LocalBox, TurnText
+from leafward.engine.turn_queue import Held, queues_of
+from leafward.stores.leases import Slot
+
+
+class AgentTurns:
+    """Reaches turns by their user and session, whichever store their calls have named."""
+
+    def __init__(self, store: AgentStore, agent_id: str, name: str) -> None:
+        self._store = store
+        self._agent_id = agent_id
+        self._name = name
+        self.label = f"agent:{agent_id}"
+        """What the leases of these turns are labelled with."""
+
+    async def interrupt_only(self, message: str | Message | None) -> bool:
+        """Stop the one turn that runs in this process.
+
+        Raises:
+            ConfigurationError: there are several, which the text lists.
+        """
+        running = [
+            (place, held.slot)
+            for place in self._store.places()
+            for held in queues_of(place).held.values()
+            if held.label == self.label
+        ]
+        if len(running) > 1:
+            listed = ", ".join(repr(slot.session_id) for _, slot in running)
+            raise ConfigurationError(f"several sessions are running, {listed}: name the one to interrupt")
+        return bool(running) and await self._send(*running[0], "interrupt", message)
+
+    async def send(self, slot: Slot, kind: Literal["interrupt", "steer"], message: str | Message | None) -> bool:
+        """Have the running turn of a session do something; False when none runs.
+
+        Raises:
+            ConfigurationError: it runs in several stores that calls have brought.
+        """
+        return await self._send(await self._place_of(slot), slot, kind, message)
+
+    async def events(self, slot: Slot) -> AsyncGenerator[AgentEvent]:
+        """Yield what the running turn of a session has stored and stores.
+
+        Raises:
+            ConfigurationError: its store keeps no steps, or it runs in several that calls have brought.
+            SessionNotFound: the session was deleted meanwhile.
+        """
+        store = (await self._place_of(slot)).tree_store("attach")
+        scope = Scope.of(slot.session_id, user_id=slot.user_id, agent_id=self._agent_id)
+        turn = RunningTurn(store, scope, label=self.label, name=self._name)
+        async with aclosing(turn.events()) as events:
+            async for event in events:
+                yield event
+
+    async def _place_of(self, slot: Slot) -> Place:
+        """Return where the turn of a session runs; if not in this process, then in the agent's own store."""
+        places = [place for place in self._store.places() if self._held(place, slot) is not None]
+        if not places or places[0] is self._store.place:
+            return await self._store.open()
+        if len(places) > 1:
+            raise ConfigurationError(
+                f"session {slot.session_id!r} is running in several stores that its calls have named: "
+                "which one is meant cannot be said"
+            )
+        return places[0]
+
+    def _held(self, place: Place, slot: Slot) -> Held | None:
+        held = queues_of(place).held.get(slot)
+        return None if held is None or held.label != self.label else held
+
+    async def _send(self, place: Place, slot: Slot, kind: Literal["interrupt", "steer"], message: Any) -> bool:
+        sent = None if message is None else read_sent(message)
+        if place.store is None:
+            held = self._held(place, slot)
+            if held is None or not isinstance(held.mail, LocalBox):
+                return False
+            held.mail.take(kind, sent)
+            return True
+        leases = place.store.leases
+        holder = await leases.holder(slot.session_id, slot.user_id)
+        if holder is None or holder.label != self.label:
+            return False
+        text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
+        reached = await leases.send(slot.session_id, slot.user_id, text, label=self.label)
+        held = queues_of(place).held.get(slot)
+        if reached and held is not None and held.mail is not None:
+            # In this process there is no need to wait for the next look.
+            with suppress(LeaseLost):
+                await held.mail.read()
+        return reached
