@@ -15,13 +15,13 @@ from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull,
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Head, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
-from leafward.stores.servers import mysql_points, setup
+from leafward.stores.servers import mysql_new_sessions, mysql_points, setup
 from leafward.stores.servers.heads import Asked
 from leafward.stores.servers.indexing import LONGEST_WORD
 from leafward.stores.servers.mysql_leases import MysqlLeases
 from leafward.stores.servers.mysql_packets import Answer, Packet
 from leafward.stores.servers.paths import Path
-from leafward.stores.servers.positions import Attached, Placed, Planned, digested
+from leafward.stores.servers.positions import Attached, Placed, Planned, digested, first_states
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
 from leafward.stores.sql import tables
@@ -180,6 +180,10 @@ class MysqlServer(Server):
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
         if command.size > self._packet // 4:
             return None
+        if command.parent is None:
+            states = first_states(command)
+            answers = await self._transact(connection, mysql_new_sessions.begin(command, states, fence, at))
+            return mysql_new_sessions.was_begun(command, states, answers)
         states = digested(command.state)
 
         async def append(path: Path | None) -> Placed | None:

@@ -113,3 +113,16 @@ class Attached(NamedTuple):
     """All of them."""
     changed: Sequence[AttachedState]
     """Those that were written."""
+
+
+def first_states(command: Append) -> list[Digested]:
+    """Return the states that the first append to a session writes: there are none yet that it could remove."""
+    return [one for one in digested(command.state) if one.text is not None]
+
+
+def first_placed(command: Append, written: Sequence[Digested], session_no: int, tree_no: int, leaf: int) -> Placed:
+    """Return what the first append to a session has come to, by the numbers of its rows."""
+    before = Position(session_no, tree_no, 0, leaf - len(command.drafts), "")
+    after = before.moved(1, leaf, command.drafts[-1].message.id, digested(command.state))
+    weight = Weight(command.tokens, None) if command.weigh else None
+    return Placed(after, weight, [one.state for one in written])

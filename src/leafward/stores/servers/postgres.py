@@ -16,6 +16,7 @@ from leafward.stores.servers import setup
 from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.servers.postgres_appending import PostgresAppending
 from leafward.stores.servers.postgres_leases import PostgresLeases
+from leafward.stores.servers.postgres_new_sessions import PostgresNewSessions
 from leafward.stores.servers.postgres_points import PostgresPoints
 from leafward.stores.servers.server import Failure, Server
 from leafward.stores.servers.store import ServerStore
@@ -52,6 +53,7 @@ class PostgresServer(Server):
         self._pool = pool
         self._ours = ours
         self._appending = PostgresAppending(self.dialect)
+        self._new_sessions = PostgresNewSessions(self.dialect)
         self._points = PostgresPoints(self.dialect)
         self.leases = PostgresLeases(self.dialect)
 
@@ -100,6 +102,8 @@ class PostgresServer(Server):
         return await self._appending.at(connection, planned, at)
 
     async def append_quickly(self, connection: Any, command: Append, fence: Fence | None, at: int) -> Placed | None:
+        if command.parent is None:
+            return await self._new_sessions.begin(connection, command, fence, at)
         if not command.state:
             return await self._appending.find(connection, command, fence, at, None)
         return await self._paths.along(

@@ -123,7 +123,7 @@ class ServerRunner(ServerLeases):
 
     async def _write_in_turn(self, command: Command[T], fence: Fence | None) -> T:
         attempt = _Try[T](_name_for(command))
-        quick = _at_the_leaf(command)
+        quick = _in_one_trip(command)
         self._writes += 1
         try:
             appended = None if quick is None else await self._append(quick, fence, attempt)
@@ -477,11 +477,13 @@ def _again(command: object, tried: Append | None, attempt: _Try[Any]) -> Operati
     return repeated(command, WORDS, tried=tried, sent=sent, since=attempt.since)
 
 
-def _at_the_leaf(command: object) -> Append | None:
-    """Return a command that one round trip may do: messages below the leaf, or states for it."""
-    if not isinstance(command, Append) or command.parent is None:
+def _in_one_trip(command: object) -> Append | None:
+    """Return a command that one round trip may do: messages below the leaf, or states for it, or a first append."""
+    if not isinstance(command, Append):
         return None
     usage = command.usage
+    if command.parent is None and (not command.drafts or command.expected_version not in (None, 0)):
+        return None
     if not command.drafts:
         return command if command.state and usage is None else None
     if usage is None or usage.model is None or usage.usage_id is not None:

@@ -156,7 +156,8 @@ class Server(ABC):
 
         `None`, with nothing written, unless the session is there at the expected version, its leaf is the parent and
         the last of its lane, all ids are new, that of the usage too, no other writer came between, and the fence holds:
-        then the operation has to be run.
+        then the operation has to be run. An append below no message begins a session, and is `None` unless there is
+        none of its id and the fence holds.
         """
 
     @abstractmethod

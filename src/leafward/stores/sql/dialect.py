@@ -158,6 +158,8 @@ class Postgres(Dialect):
                 "hold": " FOR UPDATE",
                 "share": self.share,
                 "next_version": "GREATEST(version, ?) + 1",
+                "first_version": "1",
+                "one_row": "(VALUES (1)) AS one_row",
                 "checksum": "encode(sha256(convert_to(CAST(state_data AS TEXT), 'UTF8')), 'hex')",
                 "name_lock": "pg_advisory_xact_lock(hashtextextended(?, 0))",
                 "bytewise": ' COLLATE "C"',
@@ -237,6 +239,8 @@ class MySQL(Dialect):
             "share": self.share,
             # Which is then told as the key of a new row would be.
             "next_version": "LAST_INSERT_ID(GREATEST(version, ?) + 1)",
+            "first_version": "LAST_INSERT_ID(1)",
+            "one_row": "DUAL",
             "checksum": "SHA2(CONVERT(state_data USING utf8mb4), 256)",
             "name_lock": "LENGTH(?)",
             "bytewise": "",

@@ -95,6 +95,18 @@ def replace_value(columns: Counted) -> str:
 
 
 @cache
+def add_first(columns: Counted) -> str:
+    """Return the statement that adds a value at its first version, unless the name holds a value or a list."""
+    kept = _VALUE_COLUMNS[:columns]
+    note = ", ?" if columns >= Counted.CHECKSUMS else ""
+    return (
+        f"INSERT INTO {{states}} (session_id, state_key, item_index, {', '.join(kept)}) "
+        f"SELECT ?, ?, 0, ?, {{first_version}}{note} FROM {{one_row}} WHERE NOT EXISTS ("
+        "SELECT 1 FROM {states} WHERE session_id = ? AND state_key IN (?, ?) AND item_index = 0)"
+    )
+
+
+@cache
 def select_rows(columns: Counted, places: int, keys: int, end: str, *, texts: bool = True) -> str:
     """Return the statement for rows of some names in some slots; the first of each are a value, or item, and a hash.
 

@@ -54,7 +54,12 @@ class SqlStates:
         async with self._gate.turn(slot):
             rows = await self._ready(saving=True)
             value = await rows.prepared(text)
-            alone = rows.replace(slot, name, value, expected, fence)
+            is_first = expected == 0
+            alone = (
+                rows.add_first(slot, name, value, fence)
+                if is_first
+                else rows.replace(slot, name, value, expected, fence)
+            )
             version = await self._runner.change(
                 lambda again: rows.put(slot, name, value, expected, again), fence, alone
             )

@@ -275,8 +275,25 @@ class StateRows:
             given += [fence.slot.user_id or "", fence.slot.session_id, fence.token]
         return statement + sql.GIVE_VERSION, tuple(given)
 
+    def add_first(self, slot: Slot, name: str, value: Summed, fence: Fence | None) -> Statement | None:
+        """Return the one statement that saves a value where there is none, and gives its version.
+
+        It gives nothing, and changes nothing, where the name holds something, where the lease is lost, or where `put`
+        has to find out.
+        """
+        homes, key = self._homes(slot), self._keys(name)[0]
+        if self._folds or self._columns < Counted.VERSIONS or len(homes) > 1 or homes[0].startswith(names.HASHED):
+            return None
+        text, _, *note = self._kept(value, 1)
+        statement = sql.add_first(self._columns)
+        given = [homes[0], key, text, *note, homes[0], key, key + HASH]
+        if fence is not None:
+            statement += sql.LEASED
+            given += [fence.slot.user_id or "", fence.slot.session_id, fence.token]
+        return statement + sql.GIVE_VERSION, tuple(given)
+
     def saved(self, slot: Slot, name: str, value: Summed, version: int) -> None:
-        """Take note that `put` or `replace` is done, and gave this version."""
+        """Take note that `put`, `replace` or `add_first` is done, and gave this version."""
         if self._seen is not None:
             stored = version if self._columns >= Counted.VERSIONS else 0
             self._seen.saved((slot, name), Seen(stored, value.checksum, version) if self._keeps_texts else None)
