@@ -40,7 +40,8 @@ class World:
         await self.session.append_messages([user(f"walnut {n}", id=f"m{n}") for n in range(3)])
         await self.session.append_context_block("memory", "first")
         self.version = await self.session.get_version()
-        self.leaf_id, self.new_states = "m2", [PLAN, TURN]
+        self.leaf_id: str | None = "m2"
+        self.new_states = [PLAN, TURN]
         self.count = await self.sessions()
 
     @property
@@ -100,6 +101,13 @@ async def _appended_first(world: World, result: Any) -> None:
     assert await world.sessions() == world.count + 1
 
 
+async def _begin(world: World) -> Any:
+    world.number += 1
+    world.session = world.manager.get_session(str(world.number))
+    world.version, world.leaf_id = 0, None
+    return await _step(world, Usage(7, 3, 0.5, "model"))
+
+
 async def _append_batch(world: World) -> Any:
     return await world.session.append_messages([user("a", id="a"), user("again", id="m1"), user("b", id="b")])
 
@@ -148,7 +156,8 @@ async def _stepped(world: World, result: Any) -> None:
         attached_to="newer",
         counted=True,
     )
-    assert (await _ids(world))[-3:] == [world.leaf_id, "new", "newer"]
+    above = [] if world.leaf_id is None else [world.leaf_id]
+    assert (await _ids(world))[-3:] == [*above, "new", "newer"]
     assert await world.told() == [("append", ["new", "newer"])]
     head = await world.store.messages.head(world.scope, ["plan", "leafward.turn", "gone"])
     assert (head.version, head.leaf_id) == (world.version + 1, "newer")
@@ -277,6 +286,7 @@ async def _summarised(world: World, result: Any) -> None:
 DEEDS = {
     "an append": Deed(_append, _appended),
     "a session's first append": Deed(_append_first, _appended_first),
+    "a session's first step": Deed(_begin, _stepped),
     "a batch": Deed(_append_batch, _appended_batch),
     "an append below another message": Deed(_append_elsewhere, _appended_elsewhere),
     "a step": Deed(_step, _stepped),
@@ -298,7 +308,8 @@ STRIKES = [
     *((deed, fault) for deed in DEEDS for fault in (Fault.CUT_BEFORE, Fault.LOSE_REPLY)),
     # The server may still be at work when the call is repeated.
     *((deed, Fault.CUT_AFTER) for deed in ("an append", "a session's first append", "usage", "a fork")),
-    *((deed, Fault.CUT_AFTER) for deed in ("a step", "a step of a model", "states")),
+    *((deed, Fault.CUT_AFTER) for deed in ("a session's first step", "a step", "states")),
+    ("a step of a model", Fault.CUT_AFTER),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from leafward import LATEST_LEAF, Session, user
+from leafward import LATEST_LEAF, Session, SessionKey, user
 from leafward.core.attached_state import AttachedState
 from leafward.core.ids import Scope
 from leafward.core.parent import ParentId
@@ -107,6 +107,30 @@ class TestRoundTrips(BehindAProxy):
             assert await self.counted(proxy, agent.set_state) == 1
             behind.runner._appender._positions.clear()
             assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1
+
+    async def test_of_the_first_step_and_the_first_state_of_a_session(self, behind: ServerStore, proxy: Proxy) -> None:
+        """Also of one whose user is new."""
+        numbers = count()
+
+        async def begin() -> None:
+            number = next(numbers)
+            scope = Scope.of("s", user_id=f"user {number}")
+            lease = await behind.leases.acquire("s", f"user {number}")
+            leased = behind.fenced(lease)
+            # What is done in the background would be counted too.
+            await asyncio.sleep(0)
+            trips = proxy.packets
+            saved = await leased.states.save_if_version(SessionKey("s", f"user {number}"), "agent_state", {"n": 1}, 0)
+            trips, saving = proxy.packets, proxy.packets - trips
+            drafts = [Draft(*user("text").sealed(), 3) for _ in range(2)]
+            state = [AttachedState("plan", "{}"), AttachedState("never", None)]
+            usage = Usage(3, 2, 0.5, "model", "call")
+            appended = await leased.messages.append(scope, drafts, None, state=state, usage=usage, weigh=True)
+            assert (saved, appended.inserted, appended.counted, list(appended.states)) == (1, 2, True, state[:1])
+            assert number < WARM or (saving, proxy.packets - trips) == (1, 1)
+
+        for _ in range(WARM + 1):
+            await begin()
 
     @pytest.mark.parametrize(
         "what", ["step", "step_below_the_leaf", "whole_step", "expected_step", "set_state"], ids=lambda one: one

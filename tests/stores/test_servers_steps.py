@@ -11,7 +11,7 @@ import pytest
 
 from leafward import LATEST_LEAF, open_store, user
 from leafward.core.attached_state import AttachedState
-from leafward.core.errors import LeafwardError
+from leafward.core.errors import LeafwardError, LeaseLost, StaleSession
 from leafward.core.ids import Scope
 from leafward.stores import Appended, Draft, Head, Usage
 from leafward.stores.servers.store import ServerStore
@@ -168,6 +168,60 @@ class TestTheSameSteps(ByTwoProcesses):
                 assert await rows(store) == await rows(memory), (number, call, given)
                 head = await memory.messages.head(S, [])
                 steps.version, steps.leaf_id = head.version, head.leaf_id
+
+
+class TestTheFirstStep(ByTwoProcesses):
+    """An append below no message, which begins a session unless there is one."""
+
+    @pytest.mark.parametrize("seed", range(12))
+    async def test_leaves_the_rows_and_gives_the_result_that_it_does_in_memory(
+        self, store: ServerStore, seed: int
+    ) -> None:
+        steps = Steps(seed)
+        async with open_store("memory://") as memory:
+            assert isinstance(memory, SqlStore)
+            for messages in (1, 3, 2):
+                # The first begins it; what follows stands beside it.
+                given = steps._append(messages) | {"parent": None, "expected_version": None}
+                expected = await outcome(memory, "append", given)
+                assert await outcome(store, "append", given) == expected, given
+                assert await rows(store) == await rows(memory), given
+
+    @pytest.mark.parametrize("version", [0, 1])
+    async def test_is_at_the_expected_version(self, store: ServerStore, version: int) -> None:
+        appending = store.messages.append(S, [draft("first")], None, expected_version=version)
+        if version:
+            with pytest.raises(StaleSession):
+                await appending
+        else:
+            assert (await appending).version == 1
+
+    async def test_by_several_processes_at_once_begins_one_session(
+        self, store: ServerStore, other: ServerStore
+    ) -> None:
+        done = await asyncio.gather(
+            *(
+                one.messages.append(S, [draft(f"{number}")], None, state=[AttachedState("of", f'{{"n":{number}}}')])
+                for number, one in enumerate((store, other) * 4)
+            )
+        )
+
+        assert sorted(one.version for one in done) == list(range(1, 9))
+        assert len(await store.messages.children(S, None)) == 8
+        assert await store.registry.count(S.owner) == 1
+        for number in range(8):
+            assert await other.messages.states(S, f"{number}", ["of"]) == {"of": {"n": number}}
+
+    async def test_is_refused_behind_a_lost_lease(self, store: ServerStore) -> None:
+        lease = await store.leases.acquire("s")
+        leased = store.fenced(lease)
+        await store.leases.release("s", token=lease.token)
+
+        with pytest.raises(LeaseLost):
+            await leased.messages.append(S, [draft("first")], None)
+
+        assert await rows(store) == {}
+        assert await store.registry.count(S.owner) == 0
 
 
 class TestAPathThroughManyLanes(ByTwoProcesses):
