@@ -10,6 +10,9 @@ from leafward.core.session_key import SessionKey
 from leafward.engine.toolkit import ActiveGroups
 from leafward.stores.states.store import StateStore
 
+NAMES = ("memory_messages", "toolkit_activeGroups")
+"""What is read of 1.x."""
+
 
 async def read_state_of_1x(states: StateStore, key: SessionKey) -> AgentState | None:
     """Return the conversation and the active groups that 1.x saved; `None` if it saved neither.
@@ -18,7 +21,7 @@ async def read_state_of_1x(states: StateStore, key: SessionKey) -> AgentState | 
         StateDecodeError: they cannot be read.
     """
     messages, groups = await asyncio.gather(
-        states.get_list(key, "memory_messages", Message), states.get(key, "toolkit_activeGroups", ActiveGroups)
+        states.get_list(key, NAMES[0], Message), states.get(key, NAMES[1], ActiveGroups)
     )
     if not messages and groups is None:
         return None

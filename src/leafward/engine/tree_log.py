@@ -38,6 +38,7 @@ from leafward.engine.small_state import (
     write_small_state,
 )
 from leafward.engine.state_cache import StateCache
+from leafward.engine.state_of_1x import NAMES as NAMES_OF_1X
 from leafward.engine.state_of_1x import read_state_of_1x
 from leafward.engine.step_log import LogOptions
 from leafward.engine.summary_messages import shown_id
@@ -77,6 +78,8 @@ class TreeLog:
         self.known: dict[str, bool] = {}
         """Which messages of the input are stored, and whether each is on the path."""
         self.slot_version = 0
+        self._may_be_of_1x = False
+        """Whether AgentScope 1.x may have left something of the session."""
         self._options = options
         self._scope = Scope.of(key.session_id, user_id=key.user_id, agent_id=options.agent_id)
         self._names = (TURN, state_name_in_tree(options.state_name), view_name_in_tree(options.state_name))
@@ -169,7 +172,8 @@ class TreeLog:
         if not self._options.writes_slot:
             return Versioned(None, 0)
         name, known = self._options.state_name, self._cache.known(self.key)
-        found = await get_unless_known(self._states, self.key, name, AgentState, known)
+        older = NAMES_OF_1X if name == "agent_state" else ()
+        found, self._may_be_of_1x = await get_unless_known(self._states, self.key, name, AgentState, known, older)
         if found.value is None and found.version:
             kept = self._cache.take(self.key)
             return await self._read_slot() if kept is None else Versioned(kept, found.version)
@@ -197,14 +201,14 @@ class TreeLog:
                 self._stand_at(await self._messages.head(self._scope, self._names, ids=list(input_ids)))
         else:
             await self._show_tree(defaults)
-            if self.leaf_id is None and self.note is None and self._options.state_name == "agent_state":
+            if self.leaf_id is None and self.note is None and self._may_be_of_1x:
                 await self._take_over_1x(adopts=adopts)
         if adopts and self._options.writes_slot:
             await self._save(0, empty=True)
 
     async def _take_over_1x(self, *, adopts: bool) -> None:
         """Begin with what AgentScope 1.x left of the session, as AgentScope 2.x does."""
-        found = await read_state_of_1x(self._states, self.key) if self._options.writes_slot else None
+        found = await read_state_of_1x(self._states, self.key)
         if found is not None:
             await self._adopt(found, None, stores=adopts)
 

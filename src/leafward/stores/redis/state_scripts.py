@@ -150,7 +150,8 @@ def _reading(main: str) -> Script:
     return Script(f"local keys, args = 0, 0\n{_SLOT}{_VERSIONS}local function main()\n{main}end{_RETURN}")
 
 
-# ARGV: whether the version is asked for. Returns the value and its version, 1 for a list, or nothing.
+# ARGV: whether the version is asked for; other names. Returns the value and its version, 1 for a list, or nothing; 2 if
+# that is so, but one of the other names holds something.
 GET = _reading("""
 for _, place in ipairs(places) do
     for _, name in ipairs(spellings(place)) do
@@ -168,6 +169,11 @@ for _, place in ipairs(places) do
             return {text, exactly(version)}
         end
         if has_list(place, name) then return 1 end
+    end
+end
+for n = args + 6, #ARGV do
+    for _, place in ipairs(places) do
+        if redis.call('EXISTS', place.start .. ARGV[n]) == 1 or has_list(place, ARGV[n]) then return 2 end
     end
 end
 """)

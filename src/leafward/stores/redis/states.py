@@ -38,10 +38,18 @@ class RedisStates:
         self._reported: set[str] = set()
 
     async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
-        found = await self._look(scripts.GET, slot, name, b"1" if versioned else b"")
+        return (await self._get(slot, name, b"1" if versioned else b""))[0]
+
+    async def get_beside(self, slot: Slot, name: str, others: Sequence[str]) -> tuple[Stored | None, bool]:
+        place = self._names.places(slot)[0]
+        return await self._get(slot, name, b"1", *(self._names.spelled(other, place).encode() for other in others))
+
+    async def _get(self, slot: Slot, name: str, *args: bytes) -> tuple[Stored | None, bool]:
+        found = await self._look(scripts.GET, slot, name, *args)
         if found == 1:
             raise holds_list(slot, name)
-        return None if found is None else Stored(found[0], int(found[1]))
+        # Beside a value the others are not looked at.
+        return (None, found == 2) if found in (None, 2) else (Stored(found[0], int(found[1])), True)
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         async with self._gate.turn(slot):

@@ -98,6 +98,10 @@ async def _prepare(
         return None
     if _suffices(replica, command):
         return None
+    if isinstance(command, Append) and command.parent is None and replica.is_blank:
+        # As a rule it begins a session; the commit finds out.
+        replica.start()
+        return None
     if isinstance(command, Append) and isinstance(server, KeepsHeads) and can_be_step(command):
         done = await _step(server, replica, command, fence, pauses)
         if done is not None:

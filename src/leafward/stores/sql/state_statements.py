@@ -122,7 +122,8 @@ ENOUGH_ALONE = frozenset(
     select_rows(columns, places, keys, end)
     for columns in Counted
     for places in (1, 2, 3)
-    for keys in (2, 4)
+    # Of one name, and of one with two others beside it; twice as many where each may have two spellings.
+    for keys in (2, 4, 6, 12)
     for end in (FIRST, ORDERED)
 )
 """Statements that tell all that is asked for."""

@@ -46,9 +46,13 @@ class SqlStates:
         return self._rows
 
     async def get(self, slot: Slot, name: str, *, versioned: bool = False) -> Stored | None:
+        return (await self.get_beside(slot, name, ()))[0]
+
+    async def get_beside(self, slot: Slot, name: str, others: Sequence[str]) -> tuple[Stored | None, bool]:
         rows = await self._ready()
-        found = await self._runner.look(lambda: rows.get(slot, name))
-        return None if found is None else Stored(found.row.text, await rows.version(slot, name, found))
+        found, has_others = await self._runner.look(lambda: rows.get(slot, name, others))
+        stored = None if found is None else Stored(found.row.text, await rows.version(slot, name, found))
+        return stored, has_others
 
     async def put(self, slot: Slot, name: str, text: str, expected: int | None, fence: Fence | None) -> int:
         async with self._gate.turn(slot):

@@ -103,25 +103,32 @@ class StateRows:
     def _find(self, places: Sequence[str], name: str, end: str, *, texts: bool = True) -> Operation[_Held | None]:
         """Return what a name holds in the first of these slots that holds anything of the name."""
         keys = self._keys(name)
+        found = yield from self._select(places, keys, end, texts=texts)
+        return _first(found, places, keys)
+
+    def _select(
+        self, places: Sequence[str], keys: Sequence[str], end: str, *, texts: bool = True
+    ) -> Operation[dict[tuple[str, str], list[Row]]]:
+        """Return the rows of some names, and of what marks them as lists."""
         wanted = [*keys, *(key + HASH for key in keys)]
         found: dict[tuple[str, str], list[Row]] = {}
         statement = sql.select_rows(self._columns, len(places), len(wanted), end, texts=texts)
         for place, key, *kept in (yield statement, (*places, *wanted)):
             found.setdefault((place, key), []).append(Row(*kept))
-        for place in places:
-            for key in keys:
-                rows, marks = found.get((place, key), []), found.get((place, key + HASH), [])
-                if rows or marks:
-                    return _Held(place, key, rows, str(marks[0].text) if marks else None)
-        return None
+        return found
 
-    def get(self, slot: Slot, name: str) -> Operation[Found | None]:
-        held = yield from self._find(self._places(slot), name, sql.FIRST)
+    def get(self, slot: Slot, name: str, others: Sequence[str] = ()) -> Operation[tuple[Found | None, bool]]:
+        """Return a value, and whether any of some other names holds anything."""
+        places, keys = self._places(slot), self._keys(name)
+        further = [key for other in others for key in self._keys(other)]
+        found = yield from self._select(places, [*keys, *further], sql.FIRST)
+        has_others = _first(found, places, further) is not None
+        held = _first(found, places, keys)
         if held is None:
-            return None
+            return None, has_others
         if held.is_list:
             raise holds_list(slot, name)
-        return Found(held.rows[0], held.place in self._homes(slot))
+        return Found(held.rows[0], held.place in self._homes(slot)), has_others
 
     async def version(self, slot: Slot, name: str, found: Found) -> int:
         """Return the version of what `get` found."""
@@ -409,6 +416,16 @@ class StateRows:
         ):
             key = others[0]
         return place, key
+
+
+def _first(found: dict[tuple[str, str], list[Row]], places: Sequence[str], keys: Sequence[str]) -> _Held | None:
+    """Return what the first of these names holds in the first of these slots that holds anything of them."""
+    for place in places:
+        for key in keys:
+            rows, marks = found.get((place, key), []), found.get((place, key + HASH), [])
+            if rows or marks:
+                return _Held(place, key, rows, str(marks[0].text) if marks else None)
+    return None
 
 
 def _begins(prefix: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Leases, Slot
 from leafward.stores.leases.lease import Lease
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
-from leafward.stores.states.table import KeepsLaidOut, Layout, StateTable, Stored, check_name
+from leafward.stores.states.table import KeepsLaidOut, Layout, LooksBeside, StateTable, Stored, check_name
 
 if TYPE_CHECKING:
     from leafward.core.agent_texts import StateText
@@ -107,15 +107,25 @@ class StateStore(VersionedStateStore, ABC):
     async def get_versioned(self, key: AnyKey, name: str, type: type[Any] = dict) -> Versioned[Any]:
         return await self._get(key, name, type, versioned=True)
 
-    async def _get(
-        self, key: AnyKey, name: str, type: type[Any], *, versioned: bool, known: Known | None = None
-    ) -> Versioned[Any]:
+    async def _get(self, key: AnyKey, name: str, type: type[Any], *, versioned: bool) -> Versioned[Any]:
         slot = _slot(key, name)
-        stored = await (await self._table()).get(slot, name, versioned=versioned)
+        return await self._read(slot, name, type, await (await self._table()).get(slot, name, versioned=versioned))
+
+    async def _get_beside(
+        self, key: AnyKey, name: str, type: type[Any], known: Known | None, others: Sequence[str]
+    ) -> tuple[Versioned[Any], bool]:
+        slot, table = _slot(key, name), await self._table()
+        if others and isinstance(table, LooksBeside):
+            stored, has_others = await table.get_beside(slot, name, others)
+        else:
+            stored, has_others = await table.get(slot, name, versioned=True), bool(others)
+        if stored is not None and known is not None and known.is_in(stored):
+            return Versioned(None, stored.version), has_others
+        return await self._read(slot, name, type, stored), has_others
+
+    async def _read(self, slot: Slot, name: str, type: type[Any], stored: Stored | None) -> Versioned[Any]:
         if stored is None:
             return Versioned(None, 0)
-        if known is not None and known.is_in(stored):
-            return Versioned(None, stored.version)
         values = _values()
         try:
             if values.takes_long(stored.text, type):
@@ -192,10 +202,13 @@ def is_of_1x(states: StateStore) -> bool:
 
 
 async def get_unless_known(
-    states: StateStore, key: AnyKey, name: str, type: type[T], known: Known | None
-) -> Versioned[T]:
-    """Return what `get_versioned` does, but without its value if what is stored is the save that is known."""
-    return await states._get(key, name, type, versioned=True, known=known)  # pyright: ignore[reportPrivateUsage]
+    states: StateStore, key: AnyKey, name: str, type: type[T], known: Known | None, others: Sequence[str] = ()
+) -> tuple[Versioned[T], bool]:
+    """Return what `get_versioned` does, but without its value if what is stored is the save that is known.
+
+    Beside it, whether any of some other names may hold something.
+    """
+    return await states._get_beside(key, name, type, known, others)  # pyright: ignore[reportPrivateUsage]
 
 
 async def save_written(states: StateStore, key: AnyKey, name: str, written: str | list[str]) -> None:

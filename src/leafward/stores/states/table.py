@@ -104,6 +104,15 @@ class StateTable(Protocol):
         ...
 
 
+@runtime_checkable
+class LooksBeside(Protocol):
+    """A table that tells in the same read as a value whether other names hold anything."""
+
+    async def get_beside(self, slot: Slot, name: str, others: Sequence[str]) -> tuple[Stored | None, bool]:
+        """Return a value with its version, as `get` does, and whether any of the other names may hold something."""
+        ...
+
+
 def check_name(name: str) -> str:
     """Return the name of a state if it may be one."""
     check_id("state name", name)
