@@ -72,7 +72,7 @@ class TestOnAServer:
     async def test_a_call_takes_five_round_trips_and_each_round_of_tools_two(self, store: Store, proxy: Proxy) -> None:
         agent, session_id = adder(store), new_id()
 
-        async def trips(agent: ReActAgent, rounds: int) -> int:
+        async def trips(agent: ReActAgent, rounds: int, session_id: str = session_id) -> int:
             before = proxy.trips
             await agent.call(str(rounds), alice(session_id))
             found = proxy.trips - before
@@ -89,6 +89,8 @@ class TestOnAServer:
         assert await usual(3) == CALL + 3 * ROUND
         # Another process has no states in memory.
         assert mode([await trips(adder(store), 0) for _ in range(CALLS)]) == CALL
+        # In a session's first call the slot is made before the input is stored.
+        assert mode([await trips(agent, 0, new_id()) for _ in range(CALLS)]) == CALL + 1
 
 
 @pytest.fixture
@@ -112,8 +114,8 @@ class TestOnADisk:
 
     @pytest.fixture
     def costs(self, request: pytest.FixtureRequest) -> dict[str, tuple[int, int]]:
-        # A slot in a file is three: its text, the note of its version, the names in its directory. In a session's first
-        # call the names of a new directory are one more, those of a new journal another two.
+        # A slot in a file is three: its text, the note of its version, the names in its directory. A session's first call
+        # makes the slot as well; the name of its new directory is one more, that of its new journal another.
         return {
             "sqlite": {"first": (4, 0), "call": (3, 0), "round": (2, 0)},
             "file": {"first": (0, 10), "call": (0, 5), "round": (0, 2)},
