@@ -114,8 +114,8 @@ class TestOnADisk:
 
     @pytest.fixture
     def costs(self, request: pytest.FixtureRequest) -> dict[str, tuple[int, int]]:
-        # A slot in a file is three: its text, the note of its version, the names in its directory. A session's first call
-        # makes the slot as well; the name of its new directory is one more, that of its new journal another.
+        # A slot in a file is three: its text, the note of its version, the names in its directory. A session's first
+        # call makes the slot as well; the name of its new directory is one more, that of its new journal another.
         return {
             "sqlite": {"first": (4, 0), "call": (3, 0), "round": (2, 0)},
             "file": {"first": (0, 10), "call": (0, 5), "round": (0, 2)},

@@ -444,7 +444,9 @@ class TreeLog:
             # What another writer said has ended our turn, or is a turn of its own.
             self.note = note_of_others(self.state, state_name=self._options.state_name)
         if self.note is not None:
-            self.note = replace(self.note, slot=self.slot_version + (self.note.open != "running"))
+            # Without a slot, as of 1.x, no slot that is missing later was deleted.
+            slot = self.slot_version and self.slot_version + (self.note.open != "running")
+            self.note = replace(self.note, slot=slot)
         await self._append(found.appended, found.view)
 
     async def _take_in(self, slot: Versioned[AgentState]) -> None:
