@@ -133,6 +133,7 @@ class Postgres(Dialect):
     bytewise = frozenset()
 
     _MARK = "\ue000"
+    _BYTES_MARK = _MARK.encode()
 
     def __init__(self, prefix: str, states: StatesTable = STATES_IN_A_SCHEMA) -> None:
         super().__init__(
@@ -186,17 +187,13 @@ class Postgres(Dialect):
 
     def decode(self, rows: Iterable[Any]) -> list[Any]:
         found = list(rows)
-        if any(map(self._has_encoded, zip(*found, strict=True))):
-            return [tuple(self._decode_text(value) for value in row) for row in found]
+        mark, bytes_mark = self._MARK, self._BYTES_MARK
+        for row in found:
+            for value in row:
+                # Every value that is read comes by here, and hardly ever one is encoded.
+                if (type(value) is str and mark in value) or (type(value) is bytes and bytes_mark in value):
+                    return [tuple(self._decode_text(value) for value in row) for row in found]
         return found
-
-    def _has_encoded(self, column: tuple[Any, ...]) -> bool:
-        """Whether any value is; a whole column is looked through at once, since hardly ever one is."""
-        first = next((value for value in column if value is not None), None)
-        if isinstance(first, str):
-            return any(self._MARK in value for value in column if value is not None)
-        mark = self._MARK.encode()
-        return isinstance(first, bytes) and any(mark in value for value in column if value is not None)
 
     def _decode_text(self, value: Any) -> Any:
         if isinstance(value, bytes):
