@@ -223,6 +223,29 @@ class TestRoundTrips(BehindAProxy):
             assert agent.appended is not None
             assert agent.appended.states == []
 
+    async def test_after_the_leaf_left_the_only_lane(
+        self, behind: ServerStore, store: ServerStore, proxy: Proxy
+    ) -> None:
+        """That most paths have one lane is remembered, and not taken for granted."""
+        agent = Agent(behind)
+        await agent.step()
+        await agent.whole_step()
+        trunk = await behind.messages.head(S, NAMES)
+        assert "plan" in trunk.states
+        # What is indexed in the background would be counted too.
+        await behind.settle()
+        # Somebody else does this.
+        for name, parent in (("below", trunk.leaf_id), ("aside", trunk.leaf_id), ("root", None)):
+            await store.messages.append(S, [Draft(*user(name, id=name).sealed(), 3)], parent)
+
+        for leaf, states in (("aside", trunk.states), ("root", {}), ("below", trunk.states)):
+            await store.messages.checkout(S, leaf)
+
+            async def look(leaf: str = leaf, states: Any = states) -> None:
+                assert (await behind.messages.head(S, NAMES))[1:3] == (leaf, states)
+
+            assert await self.counted(proxy, look) == 1
+
     async def branch(self, agent: Agent, branches: int) -> None:
         """Branch from branch after branch, so that the path has so many lanes."""
         for number in range(branches - 1):

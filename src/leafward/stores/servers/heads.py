@@ -22,6 +22,14 @@ class Shape(NamedTuple):
     ids: int
 
 
+class Found(NamedTuple):
+    """A head that was found along the path to the leaf."""
+
+    head: Head
+    lane: int | None = None
+    """The lane of the leaf, if the path is in no other."""
+
+
 class Asked(NamedTuple):
     """A question, with the names and the ids that it asks for, each once."""
 
@@ -44,9 +52,9 @@ class Asked(NamedTuple):
         return leaf, _padded(self.names), _padded(self.ids)
 
     @property
-    def nothing(self) -> Head | None:
+    def nothing(self) -> Found | None:
         """What is so when there is no row: no session, or not the message that was named, which is an error."""
-        return NO_HEAD if self.question.leaf_id is None else None
+        return Found(NO_HEAD) if self.question.leaf_id is None else None
 
     def head(
         self,
@@ -55,7 +63,7 @@ class Asked(NamedTuple):
         ends: Sequence[int | None],
         texts: Mapping[str, str | None],
         places: Sequence[int | None],
-    ) -> Head | None:
+    ) -> Found | None:
         """Return the head from what was found along some lanes; `None` if it takes more of them to know it.
 
         `ends` are the last places of the path in these lanes, the leaf's first, and in the one beyond them.
@@ -67,7 +75,9 @@ class Asked(NamedTuple):
         known = zip(self.ids, places, strict=False)
         path = [lanes.up_to(end) for end in reversed(ends) if end is not None] if self.ids else []
         on_path = {one: lanes.on_path(path, place) for one, place in known if place is not None}
-        return Head(version, leaf_id, read_states(states), on_path)
+        leaf, above = ends[0], ends[1]
+        lane = None if leaf is None or above is not None else lanes.lane_of(leaf)
+        return Found(Head(version, leaf_id, read_states(states), on_path), lane)
 
 
 def can_be_asked(question: object) -> TypeGuard[HeadOf | StatesOf]:

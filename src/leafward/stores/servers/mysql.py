@@ -16,7 +16,7 @@ from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Hea
 from leafward.stores.leases import Fence
 from leafward.stores.servers import mysql_appending as appending
 from leafward.stores.servers import mysql_new_sessions, mysql_points, setup
-from leafward.stores.servers.heads import Asked
+from leafward.stores.servers.heads import Asked, Found
 from leafward.stores.servers.indexing import LONGEST_WORD
 from leafward.stores.servers.mysql_leases import MysqlLeases
 from leafward.stores.servers.mysql_packets import Answer, Packet
@@ -208,12 +208,13 @@ class MysqlServer(Server):
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
         asked = Asked.of(question)
 
-        async def look(path: Path | None) -> Head | None:
+        async def look(path: Path | None) -> Found | None:
             text, parameters = mysql_points.head_of(asked, path)
-            ask = self._ask_prepared if path is None else self._ask_once
+            # A long path stands in its statement.
+            ask = self._ask_once if path is not None and path.above else self._ask_prepared
             return mysql_points.found_head(asked, path, await ask(connection, self._named(text), parameters))
 
-        return await self._paths.along(connection, question.scope, question.leaf_id, look)
+        return await self._paths.head(connection, question, look)
 
     async def _ask_once(self, connection: Any, text: str, values: Sequence[Any]) -> list[Any]:
         return (await self._ask(connection, text, values))[0].rows

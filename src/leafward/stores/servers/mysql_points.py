@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from leafward.stores.contracts import Head
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import Asked, Shape
+from leafward.stores.servers.heads import Asked, Found, Shape
 from leafward.stores.servers.mysql_packets import HELD, HOLD, HOLD_LEASE, SCOPE, Answer, Packet, join, lease_of
 from leafward.stores.servers.paths import LANES, Path, joined_lanes, origins
 from leafward.stores.servers.positions import Attached, Digested
@@ -37,6 +36,9 @@ def _way(joins: str, is_whole: str, above: Iterable[Any]) -> Way:
 # The server reads the rows of the joined lanes first, each by its key, and then takes what they hold for constants:
 # what is attached along the path is one range of the index for each lane. Place 0 is the root.
 _SHORT = _way(joined_lanes("m.place"), f"{origins()[-1]} IS NULL", origins()[:-1])
+
+
+_SINGLE = _way("", "m.place >> 32 = %s", ())
 
 
 def way(path: Path | None) -> Way:
@@ -94,15 +96,22 @@ def changes(number: int) -> str:
 def head_of(asked: Asked, path: Path | None) -> Packet:
     """Ask where a session stands."""
     leaf, names, ids = asked.parameters
-    text = _short_head_text(asked.shape) if path is None else _head_text(asked.shape, way(path), [])
-    if path is not None:
-        text += f" AND {way(path).is_whole}"
-    return Packet(text, (*names, *leaf, *ids, *scope_ids(asked.question.scope)))
+    parameters = (*names, *leaf, *ids, *scope_ids(asked.question.scope))
+    if path is None:
+        return Packet(_short_head_text(asked.shape), parameters)
+    if not path.above:
+        return Packet(_single_head_text(asked.shape), (*parameters, path.lane))
+    return Packet(f"{_head_text(asked.shape, way(path), [])} AND {way(path).is_whole}", parameters)
 
 
 @lru_cache(maxsize=64)
 def _short_head_text(shape: Shape) -> str:
     return _head_text(shape, _SHORT, origins())
+
+
+@lru_cache(maxsize=64)
+def _single_head_text(shape: Shape) -> str:
+    return f"{_head_text(shape, _SINGLE, [])} AND {_SINGLE.is_whole}"
 
 
 def _head_text(shape: Shape, way: Way, ends: Sequence[str]) -> str:
@@ -119,7 +128,7 @@ def _head_text(shape: Shape, way: Way, ends: Sequence[str]) -> str:
     return text
 
 
-def found_head(asked: Asked, path: Path | None, rows: Sequence[Any]) -> Head | None:
+def found_head(asked: Asked, path: Path | None, rows: Sequence[Any]) -> Found | None:
     """Return where a session stands, by what was found; `None` when not all lanes were looked at."""
     if not rows:
         return asked.nothing if path is None else None

@@ -1,4 +1,4 @@
-"""The lanes of long paths, which a process remembers: what a lane branched from never changes."""
+"""The lanes of paths, which a process remembers: what a lane branched from never changes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from leafward.core import lanes
 from leafward.core.ids import Scope
+from leafward.stores.contracts import Head
+from leafward.stores.servers.heads import Found
 from leafward.stores.sql.operations import scope_ids
+from leafward.stores.sql.points import HeadOf, StatesOf
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 LANES = 4
@@ -25,7 +29,7 @@ _TO_MESSAGE = _LANES.format(place="m.place", leaf="JOIN {p}message m ON m.tree_n
 
 
 class Path(NamedTuple):
-    """Where a path runs that has more lanes than a statement joins."""
+    """Where a path runs, for a statement that joins no lanes."""
 
     lane: int
     """That of its leaf."""
@@ -34,11 +38,28 @@ class Path(NamedTuple):
 
 
 class Paths:
-    """The long paths that were looked at last, by their sessions, and by their leaves if those were named."""
+    """The paths that were looked at last: long ones, and those that have one lane."""
 
     def __init__(self, execute: Callable[[Any, str, tuple[Any, ...]], Awaitable[list[Any]]]) -> None:
         self._execute = execute
         self._known: dict[tuple[Scope, str | None], Path] = {}
+        """Long paths, by their sessions, and by their leaves if those were named."""
+        self._single: dict[Scope, Path] = {}
+        """The paths that have one lane only, as most do: for these there is nothing to join."""
+
+    async def head(
+        self, connection: Any, question: HeadOf | StatesOf, look: Callable[[Path | None], Awaitable[Found | None]]
+    ) -> Head | None:
+        """Return the head that is found by looking along the path to the leaf, or to a message."""
+        path = None if question.leaf_id is not None else self._single.pop(question.scope, None)
+        found = None if path is None else await look(path)
+        if found is None:
+            found = await self.along(connection, question.scope, question.leaf_id, look)
+        if found is None:
+            return None
+        if found.lane is not None and question.leaf_id is None:
+            _keep(self._single, question.scope, Path(found.lane, ()))
+        return found.head
 
     async def along(
         self, connection: Any, scope: Scope, leaf_id: str | None, work: Callable[[Path | None], Awaitable[T | None]]
@@ -55,9 +76,7 @@ class Paths:
                 return None
             path, done = found, await work(found)
         if done is not None and path is not None:
-            if len(self._known) >= MOST_PATHS:
-                self._known.pop(next(iter(self._known)))
-            self._known[scope, leaf_id] = path
+            _keep(self._known, (scope, leaf_id), path)
         return done
 
     async def _find(self, connection: Any, scope: Scope, leaf_id: str | None) -> Path | None:
@@ -77,6 +96,12 @@ class Paths:
             above.append(end)
             end = origins.get(lanes.lane_of(end))
         return Path(lanes.lane_of(leaf), tuple(above)) if LANES <= len(above) < MOST_LANES else None
+
+
+def _keep(paths: dict[K, Path], key: K, path: Path) -> None:
+    if len(paths) >= MOST_PATHS:
+        paths.pop(next(iter(paths)))
+    paths[key] = path
 
 
 def origins(lanes: int = LANES) -> list[str]:

@@ -13,6 +13,7 @@ from leafward.core.errors import ConfigurationError, LeafwardError, StorageFull,
 from leafward.stores.contracts import DEFAULT_MAX_MESSAGE_BYTES, Durability, Head, check_options
 from leafward.stores.leases import Fence
 from leafward.stores.servers import setup
+from leafward.stores.servers.heads import Asked
 from leafward.stores.servers.positions import Attached, Placed, Planned
 from leafward.stores.servers.postgres_appending import PostgresAppending
 from leafward.stores.servers.postgres_leases import PostgresLeases
@@ -124,9 +125,8 @@ class PostgresServer(Server):
         )
 
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
-        return await self._paths.along(
-            connection, question.scope, question.leaf_id, lambda path: self._points.head(connection, question, path)
-        )
+        asked = Asked.of(question)
+        return await self._paths.head(connection, question, lambda path: self._points.head(connection, asked, path))
 
     def judge(self, error: Exception) -> Failure:
         asyncpg = _driver()

@@ -7,15 +7,13 @@ from functools import lru_cache
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
-from leafward.stores.contracts import Head
 from leafward.stores.leases import Fence
-from leafward.stores.servers.heads import Asked, Shape
+from leafward.stores.servers.heads import Asked, Found, Shape
 from leafward.stores.servers.paths import LANES, Path, joined_lanes, origins
 from leafward.stores.servers.positions import Attached, Digested, digested
 from leafward.stores.sql.commands import Append
 from leafward.stores.sql.dialect import Postgres
 from leafward.stores.sql.operations import scope_ids
-from leafward.stores.sql.points import HeadOf, StatesOf
 
 _SCOPE = "s.owner_no = (SELECT owner_no FROM {p}owner WHERE agent_id = $1 AND user_id = $2) AND s.session_id = $3"
 
@@ -91,11 +89,10 @@ class PostgresPoints:
         self._head_text = lru_cache(maxsize=64)(self._make_head)
         self._attach_text = lru_cache(maxsize=64)(self._make_attach)
 
-    async def head(self, connection: Any, question: HeadOf | StatesOf, path: Path | None) -> Head | None:
+    async def head(self, connection: Any, asked: Asked, path: Path | None) -> Found | None:
         """Return where a session stands; `None` when one statement does not tell."""
-        asked = Asked.of(question)
-        ids = [*map(self._encode, chain(scope_ids(question.scope), *asked.parameters))]
-        text = self._head_text(asked.shape, is_long=path is not None)
+        ids = map(self._encode, chain(scope_ids(asked.question.scope), *asked.parameters))
+        text = self._head_text(asked.shape, path is not None, path is not None and bool(path.above))
         rows = self._dialect.decode(await connection.fetch(text, *ids, *values_of_path(path)))
         if not rows:
             return asked.nothing if path is None else None
@@ -133,21 +130,23 @@ class PostgresPoints:
         written = [one.state for one in states if encode(one.name) in changed]
         return Attached(session_no, seen if moved is None else moved, leaf_id, states, written)
 
-    def _make_head(self, shape: Shape, *, is_long: bool) -> str:
+    def _make_head(self, shape: Shape, is_given: bool, is_long: bool) -> str:
         numbers = count(4)
         leaf = _AT_MESSAGE.format(f"${next(numbers)}") if shape.has_leaf else _AT_LEAF
         names = ", ".join(f"(${next(numbers)}::text)" for _ in range(shape.names))
         places = [_PLACE.format(f"${next(numbers)}") for _ in range(shape.ids)]
-        in_lane, long = path_given("m.place", numbers) if is_long else ("", "")
-        ends = [f"head.end{number}" for number in range(1 if is_long else LANES + 1)]
-        above = long or values(ends[1:-1])
-        before = in_force("text", "head.tree_no", f"SELECT head.end0 UNION ALL {above}", "n.name")
+        ends = [f"head.end{number}" for number in range(1 if is_given else LANES + 1)]
+        in_lane = lane_given("m.place", numbers) if is_given else ""
+        along = values(ends if is_given else ends[:-1])
+        if is_long:
+            along = f"SELECT head.end0 UNION ALL {places_given(numbers)}"
+        before = in_force("text", "head.tree_no", along, "n.name")
         pieces = {
             "once": "MATERIALIZED" if places else "",
-            "ends": "" if is_long else ENDS,
+            "ends": "" if is_given else ENDS,
             "known": "".join(f", {place} AS known{number}" for number, place in enumerate(places)),
             "leaf": leaf,
-            "lanes": "" if is_long else joined_lanes("m.place"),
+            "lanes": "" if is_given else joined_lanes("m.place"),
             "in_lane": in_lane,
             "columns": ", ".join([*ends, *(f"head.known{number}" for number in range(len(places)))]),
             "found": f", n.name, {before}" if names else "",
@@ -196,21 +195,25 @@ def path_seen(
     `leaf`, and what is `beyond` the lanes that are joined, are names that its condition can use.
     """
     if is_long:
-        in_lane, long = path_given(leaf, numbers)
-        return PathSeen("", "", in_lane, f"SELECT seen.leaf UNION ALL {long}")
-    above = values([f"seen.end{number}" for number in range(1, LANES)])
-    return PathSeen(ENDS, JOINED_LANES, f"AND {beyond} IS NULL", f"SELECT seen.leaf UNION ALL {above}")
+        in_lane = lane_given(leaf, numbers)
+        return PathSeen("", "", in_lane, f"SELECT seen.leaf UNION ALL {places_given(numbers)}")
+    places = values(["seen.leaf", *(f"seen.end{number}" for number in range(1, LANES))])
+    return PathSeen(ENDS, JOINED_LANES, f"AND {beyond} IS NULL", places)
 
 
-def path_given(leaf: str, numbers: Iterator[int]) -> tuple[str, str]:
-    """Return the condition that a leaf is in the lane of a path that is given, and the query of the places above."""
-    lane, above = next(numbers), next(numbers)
-    return f"AND {leaf} >> 32 = ${lane}::bigint", f"SELECT unnest(${above}::bigint[])"
+def lane_given(leaf: str, numbers: Iterator[int]) -> str:
+    """Return the condition that a leaf is in the lane of a path that is given."""
+    return f"AND {leaf} >> 32 = ${next(numbers)}::bigint"
+
+
+def places_given(numbers: Iterator[int]) -> str:
+    """Return the query of the last places of a path that is given, in the lanes above its leaf's, and of the root."""
+    return f"SELECT unnest(${next(numbers)}::bigint[])"
 
 
 def values_of_path(path: Path | None) -> tuple[Any, ...]:
-    """Return the values for what `path_given` gives; the root is the last of the places."""
-    return () if path is None else (path.lane, [*path.above, 0])
+    """Return the values for a path that is given; without lanes above its leaf's, their places are not asked for."""
+    return () if path is None else (path.lane, [*path.above, 0]) if path.above else (path.lane,)
 
 
 def values(places: Sequence[str]) -> str:

@@ -174,7 +174,7 @@ class Server(ABC):
     async def answer(self, connection: Any, question: HeadOf | StatesOf) -> Head | None:
         """Return the head of a session, or of one of its branches, as of one moment.
 
-        It is one round trip, unless the path is long and new to the process.
+        It is one round trip, unless the path is long and new to the process, or its leaf has just changed the lane.
 
         `None` if the operation has to be run: there is no such session or leaf, or the way to its root is too long.
         """
