@@ -9,11 +9,11 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from leafward.core.message import Message
-from leafward.engine.acting import Acting
 from leafward.engine.agent import ReActAgent
 from leafward.engine.recovery import open_calls
+from leafward.engine.running_calls import RunningCalls
 from leafward.engine.tree_log import TreeLog
-from leafward.engine.turn import Turn
+from leafward.engine.turn_end import TurnEnd
 from leafward.engine.turn_note import TurnNote
 
 _BETWEEN_S = 0.3
@@ -33,32 +33,31 @@ def _stores_intent_late() -> Any:
 
 def _has_no_fence() -> Any:
     """Write without the lease, and start tools whether or not it is held."""
-    log, made = ReActAgent._log, Acting.__init__
+    log, made = ReActAgent._log, RunningCalls.__init__
 
     def unfenced(self: ReActAgent, place: Any, key: Any, held: Any = None) -> Any:
         return log(self, place, key)
 
-    def unchecked(self: Acting, tools: Any, ctx: Any, lease: Any, **options: Any) -> None:
+    def unchecked(self: RunningCalls, tools: Any, ctx: Any, lease: Any, **options: Any) -> None:
         made(self, tools, ctx, None, **options)
 
-    return _both(patch.object(ReActAgent, "_log", unfenced), patch.object(Acting, "__init__", unchecked))
+    return _both(patch.object(ReActAgent, "_log", unfenced), patch.object(RunningCalls, "__init__", unchecked))
 
 
 def _writes_slot_first() -> Any:
     """Write the slot before the tree has the reply."""
 
-    async def finish(self: Turn, message: Message) -> None:
-        log = cast(TreeLog, self._log)
+    async def finish(self: TurnEnd, message: Message, *_: Any) -> None:
+        log = cast(TreeLog, self._record.log)
         stored = log._shown, log.leaf_id
         log._shown, log.leaf_id = list(log.state.context), message.id
         await log.project()
         log._shown, log.leaf_id = stored
         # Long enough for a kill to come between them.
         await asyncio.sleep(_BETWEEN_S)
-        await self._log.commit(self._closed(), at_boundary=True)
-        self.result = message
+        await self._once(lambda: self._conclude(message, None))
 
-    return patch.object(Turn, "_finish", finish)
+    return patch.object(TurnEnd, "finish", finish)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from leafward import Message, Session, SessionKey
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, Result, pair
 from leafward.core.ids import Scope
+from leafward.engine.call_results import OUTCOME
 from leafward.engine.context_view import render
-from leafward.engine.recovery import OUTCOME
 from leafward.engine.summary_messages import SUMMARY_NAME
 from leafward.stores import Store
 

@@ -15,7 +15,7 @@ import pytest
 
 from leafward import OutcomeUnknown, ReActAgent, RuntimeContext, StorageFull, StoreError, open_store, tool
 from leafward.core.ids import new_id
-from leafward.engine.recovery import UNKNOWN
+from leafward.engine.call_results import TEXTS
 from leafward.stores import JsonFileAgentStateStore, Store
 from leafward.stores.redis import calls as redis_calls
 from leafward.stores.servers import running
@@ -81,7 +81,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_turn_loses_nothing_that_wa
         asked = await asyncio.wait_for(goes_on(embedded), 10)
 
     assert [message.text for message in asked] == ["Cook", "", "", "And now?"]
-    assert results(asked) == {"c1": ("interrupted", UNKNOWN)}
+    assert results(asked) == {"c1": ("interrupted", TEXTS["unknown"])}
 
 
 # ── away ─────────────────────────────────────────────────────────────────────
@@ -156,7 +156,7 @@ async def test_a_server_that_stays_away_fails_the_call_and_the_session_goes_on_w
     asked = await asyncio.wait_for(goes_on(far, ctx=ctx), 10)
 
     assert [message.text for message in asked] == ["Cook", "", "", "And now?"]
-    assert results(asked) == {"c1": ("interrupted", UNKNOWN)}
+    assert results(asked) == {"c1": ("interrupted", TEXTS["unknown"])}
 
 
 # ── read-only ────────────────────────────────────────────────────────────────
@@ -180,7 +180,7 @@ async def test_a_server_that_became_read_only_fails_the_call_until_it_takes_writ
 
             asked = await asyncio.wait_for(goes_on(store), 10)
 
-    assert results(asked) == {"c1": ("interrupted", UNKNOWN)}
+    assert results(asked) == {"c1": ("interrupted", TEXTS["unknown"])}
 
 
 async def test_a_directory_that_cannot_be_written_fails_the_call_until_it_can(tmp_path: Path) -> None:

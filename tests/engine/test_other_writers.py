@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from leafward import Message, ReActAgent, open_store, tool, user
+from leafward.engine.call_results import TEXTS
 from leafward.engine.models.model import ModelRequest
-from leafward.engine.recovery import UNKNOWN
 from leafward.engine.summary_messages import shown_id
 from leafward.testing import ScriptedModel, call
 from tests.engine.dying_store import Died, DyingStore
@@ -412,7 +412,7 @@ async def test_a_turn_that_is_cut_off_after_it_took_over_goes_on_without_loss() 
             assert [item["id"] for item in after["context"]].count("q1") == 1
             asked = await goes_on(store)
             if remover.removed:
-                assert results(asked)["c1"][1] in ("removed", UNKNOWN)
+                assert results(asked)["c1"][1] in ("removed", TEXTS["unknown"])
 
 
 async def test_what_java_saves_after_a_turn_was_cut_off_is_taken_over() -> None:

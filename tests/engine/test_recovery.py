@@ -12,17 +12,9 @@ from leafward.core.calls import Call
 from leafward.core.errors import StateDecodeError
 from leafward.core.json import decode, encode
 from leafward.core.message import Message, assistant, ids_of, tool_result, user
-from leafward.engine.recovery import (
-    InputMatch,
-    idempotency_key,
-    interrupted_result,
-    match_input,
-    not_answered_result,
-    open_calls,
-    plan_calls,
-    rename_repeated,
-    unknown_result,
-)
+from leafward.engine.call_results import Fate, closing_result, fate_of
+from leafward.engine.known_input import InputMatch, match_input
+from leafward.engine.recovery import idempotency_key, open_calls, plan_calls, rename_repeated
 from leafward.engine.turn_note import TurnNote
 
 
@@ -115,7 +107,7 @@ def test_an_idempotency_key_is_the_same_for_ever_and_for_one_call_only() -> None
 
 
 def test_the_result_of_a_lost_process_says_that_its_outcome_is_unknown() -> None:
-    found = unknown_result("r0", "a1", call())
+    found = closing_result("r0", call(), "unknown")
 
     assert found.role == "tool"
     assert found.parts == [
@@ -137,11 +129,10 @@ def test_the_result_of_a_lost_process_says_that_its_outcome_is_unknown() -> None
 
 
 @pytest.mark.parametrize(
-    ("make", "text"),
-    [(interrupted_result, "Interrupted before it ran."), (not_answered_result, "Not answered on this branch.")],
+    ("fate", "text"), [("not begun", "Interrupted before it ran."), ("elsewhere", "Not answered on this branch.")]
 )
-def test_other_results_of_ours_are_interrupted_and_say_why(make: Any, text: str) -> None:
-    found: Message = make("r0", "a1", call())
+def test_other_results_of_ours_are_interrupted_and_say_why(fate: Fate, text: str) -> None:
+    found = closing_result("r0", call(), fate)
 
     assert (found.parts[0]["state"], found.parts[0]["output"][0]["text"], found.metadata) == ("interrupted", text, None)
 
@@ -149,10 +140,11 @@ def test_other_results_of_ours_are_interrupted_and_say_why(make: Any, text: str)
 def test_two_processes_that_repair_at_once_make_the_same_result() -> None:
     one = call()
 
-    assert unknown_result("r0", "a1", one) == unknown_result("r0", "a1", one)
-    assert unknown_result("r0", "a1", one).id == interrupted_result("r0", "a1", one).id
-    places = [("r1", "a1"), ("r0", "a2"), (None, "a1"), ("r0", "a1")]
-    others = {unknown_result(parent, reply_id, one).id for parent, reply_id in places}
+    assert closing_result("r0", one, "unknown") == closing_result("r0", one, "unknown")
+    assert closing_result("r0", one, "unknown").id == closing_result("r0", one, "not begun").id
+    other = open_calls([reply("a2", one.id)])[0]
+    places = [("r1", one), ("r0", other), (None, one), ("r0", one)]
+    others = {closing_result(parent, made, "unknown").id for parent, made in places}
     assert len(others) == 4
 
 
@@ -329,3 +321,17 @@ def test_finding_open_calls_lends_nothing_of_the_messages() -> None:
 
     assert ids_of(one.message for one in open_calls([message])) == ["a1"]
     assert not message._is_lent  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    ("known", "fate"),
+    [
+        ({}, "not begun"),
+        ({"has_begun": True}, "cut off"),
+        ({"in_doubt": True}, "unknown"),
+        ({"in_doubt": True, "is_external": True}, "not begun"),
+        ({"in_doubt": True, "has_begun": True}, "cut off"),
+    ],
+)
+def test_what_became_of_a_call_depends_on_where_it_may_have_run(known: dict[str, bool], fate: Fate) -> None:
+    assert fate_of(**known) == fate

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 from leafward.core.agent_state import AgentState
-from leafward.core.calls import Call, is_question
 from leafward.core.errors import AgentShuttingDown, ConfigurationError
-from leafward.core.ids import check_id, new_id
+from leafward.core.ids import check_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
@@ -20,14 +19,13 @@ from leafward.engine.agent_turns import AgentTurns
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel
-from leafward.engine.opening_turn import Input, check_whole, read_input, results_as_stored, results_for
-from leafward.engine.recovery import interrupted_result, match_input, not_answered_result, open_calls, unknown_result
 from leafward.engine.small_state import without_marks
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
-from leafward.engine.turn import REASON, Turn, TurnSetup
-from leafward.engine.turn_note import Openness, TurnNote
+from leafward.engine.turn import Turn, TurnSetup
+from leafward.engine.turn_end import REASON
+from leafward.engine.turn_input import Input, TakenInput, read_input, take_input
 from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
 from leafward.engine.whole_state_log import WholeStateLog
 from leafward.sessions.session import Session
@@ -126,23 +124,25 @@ class ReActAgent:
         with self._calls.begin() as control:
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
-            async with (
-                turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held,
-                aclosing(self._parts(given, place, key, held, ctx)) as parts,
-            ):
-                async for events in parts:
-                    async with aclosing(events):
-                        async for event in events:
-                            control.hand_out()
-                            try:
-                                yield event
-                            except GeneratorExit:
-                                held.left = True
-                                raise
-                            finally:
-                                control.take_back()
-                            if control.leaving is not None:
-                                await to_its_end(control.leaving)
+            async with turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held:
+                try:
+                    async with aclosing(self._parts(given, place, key, held, ctx)) as parts:
+                        async for events in parts:
+                            async with aclosing(events):
+                                async for event in events:
+                                    control.hand_out()
+                                    try:
+                                        yield event
+                                    except GeneratorExit:
+                                        held.left = True
+                                        raise
+                                    finally:
+                                        control.take_back()
+                                    if control.leaving is not None:
+                                        await to_its_end(control.leaving)
+                finally:
+                    # The garbage collector may have closed parts of an abandoned stream before this one.
+                    await control.close()
 
     async def _parts(
         self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
@@ -157,68 +157,20 @@ class ReActAgent:
         yield _single(AgentEvent("AGENT_START", name=self.name))
         if held.control.is_shutting_down:
             raise AgentShuttingDown(self.name)
-        begun = await self._begin(log, given, held)
-        if isinstance(begun, Message):
-            yield _single(AgentEvent("AGENT_RESULT", begun.id, message=begun, committed=True))
-        else:
+        setup, state_name = self._setup, self._options.state_name
+        taken = await take_input(given, log, held.control, tools=setup.tools, state_name=state_name)
+        if isinstance(taken, TakenInput):
             held.control.interrupt_control = log.state.interrupt_control
             context = for_call(
                 ctx or RuntimeContext.empty(), user_id=key.user_id, session_id=key.session_id, agent_state=log.state
             )
-            yield Turn(self._setup, log, begun, place, held, context).events()
-        yield _single(AgentEvent("AGENT_END", name=self.name))
-
-    async def _begin(self, log: StepLog, given: list[Message], held: Held) -> TurnNote | Message:
-        """Store the input and return the note of the turn to run, or the reply that is stored already."""
-        context, note, earlier = log.state.context, log.note, held.control.earlier
-        if log.state.shutdown_interrupted and not (note and note.may_go_on):
-            # Another writer, such as AgentScope, has paused a turn of its own.
-            questions = [message for message in context if is_question(message)]
-            note = self._note("paused", questions[-max(1, len(given)) :])
-        log.state.shutdown_interrupted = False
-        waiting = open_calls(context)
-        given = results_as_stored(given, context, waiting)
-        here = {message.id for message in context}
-        new = [message for message in given if message.id not in here and not log.known.get(message.id)]
-        if results_for(waiting, new):
-            note = note or self._note("asking")
-            context.extend(new)
-            await log.commit(note)
-            held.control.steering[:0] = earlier
-            return note
-        ids = [message.id for message in given]
-        inside = note is not None and note.may_go_on and await log.is_inside()
-        elsewhere = [one for one, on_path in log.known.items() if not on_path]
-        path = await log.path_with(ids)
-        found = match_input(given, path, note, elsewhere=elsewhere, checked_out=inside)
-        if found.action == "answer":
+            yield Turn(setup, log, taken, place, held, context).events()
+        else:
             if not log.is_projected:
                 await log.project()
-            return found.reply or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
-        if found.action == "resume" and note is not None and not found.not_answered:
-            held.control.steering[:0] = earlier
-            return note
-        check_whole(found.input)
-        context.extend(self._closing(call, log, not_answered=found.not_answered) for call in waiting)
-        context.extend((*earlier, *found.input))
-        started = self._note("running", found.input)
-        await log.commit(started)
-        if earlier and held.mail is not None and log.is_saved:
-            await held.mail.acknowledge({message.id for message in earlier})
-        return started
-
-    def _note(self, open: Openness, input: Sequence[Message] = ()) -> TurnNote:
-        ids = tuple(message.id for message in input)
-        return TurnNote(new_id(), open, ids, state_name=self._options.state_name)
-
-    def _closing(self, call: Call, log: StepLog, *, not_answered: bool) -> Message:
-        """Return the result of a call that other input leaves behind."""
-        tool = self._setup.tools.get(call.name)
-        may_have_begun = log.note is not None and log.note.open == "running" and not (tool and tool.external)
-        # A copy of a session has no note: its calls may have results in the original.
-        elsewhere = not_answered or log.note is None
-        result = not_answered_result if elsewhere else unknown_result if may_have_begun else interrupted_result
-        return result(log.leaf_id, call.message.id, call)
+            reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
+            yield _single(AgentEvent("AGENT_RESULT", reply.id, message=reply, committed=True))
+        yield _single(AgentEvent("AGENT_END", name=self.name))
 
     # Reaching a turn.
 

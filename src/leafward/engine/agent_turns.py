@@ -11,8 +11,8 @@ from leafward.core.ids import Scope
 from leafward.core.message import Message
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.events import AgentEvent
-from leafward.engine.opening_turn import read_sent
 from leafward.engine.running_turn import RunningTurn
+from leafward.engine.turn_input import read_sent
 from leafward.engine.turn_mail import LocalBox, TurnText
 from leafward.engine.turn_queue import Held, queues_of
 from leafward.stores.leases import Slot

@@ -12,7 +12,7 @@ from leafward.core.fallback_text import orphan_parts
 from leafward.core.ids import derived_id
 from leafward.core.message import Message, body_to_read, message_sharing
 from leafward.core.parts import Part
-from leafward.engine.recovery import not_answered_result
+from leafward.engine.call_results import closing_result
 
 
 def paired(context: Sequence[Message]) -> list[Message]:
@@ -28,7 +28,7 @@ def paired(context: Sequence[Message]) -> list[Message]:
         items = pairs.items[row]
         found += _without_orphans(message, [item for item in items if isinstance(item, Result)], pairs)
         open = [item for item in items if isinstance(item, Call) and item not in pairs.answers]
-        found += (not_answered_result(None, message.id, call) for call in open)
+        found += (closing_result(None, call, "elsewhere") for call in open)
     return found
 
 

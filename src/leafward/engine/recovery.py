@@ -1,30 +1,20 @@
-"""What a call of an agent does with what an earlier one left behind: calls without results, input that is known."""
+"""Calls without results, which an earlier call of an agent has left behind, and what becomes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal, Protocol
 
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, is_question, own_items, pair
 from leafward.core.ids import derived_id, new_id
-from leafward.core.message import Message, body_to_read, has_made_id, message_sharing
+from leafward.core.message import Message, body_to_read, message_sharing
 from leafward.core.parts import CALLS, Part
 from leafward.engine.turn_note import Openness, TurnNote
 
-OUTCOME = "leafward_outcome"
-"""The metadata key of a result that says what is known of the call's effect."""
-UNKNOWN = "Outcome unknown: the process ended while this ran. Find out before you call it again."
-INTERRUPTED = "Interrupted before it ran."
-NOT_ANSWERED = "Not answered on this branch."
-
 MOST_RUNS = 3
 """How often a call may run in all, the first time included."""
-
-
-# ── calls without results ────────────────────────────────────────────────────
 
 
 class ToolFlags(Protocol):
@@ -42,7 +32,7 @@ class ToolFlags(Protocol):
 
 Action = Literal["run", "probe", "run_again", "unknown"]
 """Run it, as it has not begun; ask the tool's probe, then run it if that finds nothing; run it again with the same key;
-give `unknown_result`."""
+give the result of an unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +59,14 @@ def open_calls(context: Sequence[Message]) -> list[Call]:
 def _twin(message: Message) -> Message:
     """Return the same message, so that what is read of it lends nothing of the first."""
     return message_sharing(message.id, message.role, message.at, body_to_read(message))
+
+
+def is_final(message: Message) -> bool:
+    """Tell a reply without calls."""
+    if message.role != "assistant":
+        return False
+    items = own_items(_twin(message))
+    return items is not None and not any(isinstance(item, Call) for item in items)
 
 
 def plan_calls(
@@ -98,48 +96,6 @@ def _planned(call: Call, tool: ToolFlags | None, begun: bool, attempts: Mapping[
 def idempotency_key(message_id: str, call_id: str) -> str:
     """Return the text by which another system knows a call that is made again."""
     return derived_id("call", message_id, call_id)
-
-
-def unknown_result(parent_id: str | None, reply_id: str, call: Call, *, created_at: datetime | None = None) -> Message:
-    """Return the result of a call whose process was lost while it ran.
-
-    All such results have ids made of parent, reply and call, so that two processes that repair at once store one. The
-    time is that of the reply, unless another is given.
-    """
-    return _result(parent_id, reply_id, call, UNKNOWN, created_at, {OUTCOME: "unknown"})
-
-
-def interrupted_result(
-    parent_id: str | None, reply_id: str, call: Call, *, text: str = INTERRUPTED, created_at: datetime | None = None
-) -> Message:
-    """Return the result of a call that was interrupted or declined before it began."""
-    return _result(parent_id, reply_id, call, text, created_at)
-
-
-def not_answered_result(
-    parent_id: str | None, reply_id: str, call: Call, *, created_at: datetime | None = None
-) -> Message:
-    """Return the result of a call that has its own on another branch."""
-    return _result(parent_id, reply_id, call, NOT_ANSWERED, created_at)
-
-
-def _result(
-    parent_id: str | None,
-    reply_id: str,
-    call: Call,
-    text: str,
-    created_at: datetime | None,
-    metadata: Mapping[str, str] | None = None,
-) -> Message:
-    return Message.tool_result(
-        call.id,
-        text,
-        call.name or None,
-        state="interrupted",
-        id=derived_id("result", parent_id, reply_id, call.id),
-        created_at=call.message.created_at if created_at is None else created_at,
-        metadata=metadata,
-    )
 
 
 def rename_repeated(reply: Message) -> Message:
@@ -174,122 +130,7 @@ def note_of_others(state: AgentState, *, state_name: str) -> TurnNote:
     open: Openness | None = None
     if open_calls(context):
         open = "paused" if state.shutdown_interrupted else "asking"
-    elif context and not _is_final(context[-1]):
+    elif context and not is_final(context[-1]):
         open = "paused"
     asked = next((message.id for message in reversed(context) if is_question(message)), None)
     return TurnNote(new_id(), open, () if asked is None else (asked,), state_name=state_name)
-
-
-# ── input that is known ──────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class InputMatch:
-    """What a call does with its input."""
-
-    action: Literal["resume", "answer", "begin"]
-    """Go on from what is stored; give back the stored reply; begin a turn."""
-    input: tuple[Message, ...] = ()
-    """The messages to store, without those that are stored."""
-    reply: Message | None = None
-    """The stored reply; `None` if the turn has ended without one."""
-    not_answered: bool = False
-    """Whether open calls get `not_answered_result`: they have their results on another branch."""
-
-
-_SEND_WITHOUT_ID = "send it without an id to say it again"
-
-
-def match_input(
-    input: Sequence[Message],
-    path: Sequence[Message],
-    note: TurnNote | None,
-    *,
-    elsewhere: Collection[str] = (),
-    checked_out: bool = False,
-) -> InputMatch:
-    """Return what a call does with its input, which is empty for `call(None)`.
-
-    `note` is the one in force where the path ends, and `elsewhere` holds the ids of the input that other branches have.
-    With `checked_out` the path ends inside a turn that goes on, on another branch.
-
-    Raises:
-        ValueError: there is nothing to go on with, or a known message cannot be meant here; the text says what to do.
-    """
-    known = {message.id: row for row, message in enumerate(path)}
-    if not input:
-        return _go_on(path, note, checked_out)
-    for message in input:
-        if message.id in elsewhere and message.id not in known:
-            raise ValueError(f"message {message.id!r} is on another branch: {_SEND_WITHOUT_ID}, or check it out")
-    last = input[-1]
-    if last.id in known and not _says(last, path[known[last.id]]):
-        raise ValueError(f"message {last.id!r} is stored with other parts: {_SEND_WITHOUT_ID}, or update it")
-    remaining = tuple(message for message in input if message.id not in known)
-    if not remaining:
-        return _answered(known[last.id], path, note, known, checked_out)
-    if note is not None and note.may_go_on and not checked_out:
-        began = [path[known[id]] for id in note.input if id in known]
-        if any(_is_same_input(sent, began) for sent in (input, remaining)):
-            return InputMatch("resume")
-    return InputMatch("begin", remaining, not_answered=checked_out)
-
-
-def _go_on(path: Sequence[Message], note: TurnNote | None, checked_out: bool) -> InputMatch:
-    """Go on without input: with an open turn, or below a message that no turn has answered."""
-    may = note.may_go_on if note is not None else bool(path) and not _is_final(path[-1])
-    if may:
-        return InputMatch("resume", not_answered=checked_out)
-    raise ValueError("no turn is open that could go on: send a message, or check out the message to answer again")
-
-
-def _is_final(message: Message) -> bool:
-    """Tell a reply without calls."""
-    return message.role == "assistant" and not _calls(message)
-
-
-def _calls(message: Message) -> bool:
-    items = own_items(_twin(message))
-    return items is None or any(isinstance(item, Call) for item in items)
-
-
-def _is_same_input(sent: Sequence[Message], began: Sequence[Message]) -> bool:
-    """Tell whether this is the input that began a turn: the same ids where they were given, else the same words."""
-    if len(sent) != len(began):
-        return False
-    return all(
-        (one.id == other.id or has_made_id(one)) and _says(one, other) for one, other in zip(sent, began, strict=True)
-    )
-
-
-def _says(sent: Message, stored: Message) -> bool:
-    return (sent.role, body_to_read(sent)["parts"]) == (stored.role, body_to_read(stored)["parts"])
-
-
-def _answered(
-    row: int, path: Sequence[Message], note: TurnNote | None, known: Mapping[str, int], checked_out: bool
-) -> InputMatch:
-    """Resume the turn of a message of the path, or give its reply."""
-    own = {known[id] for id in (*note.input, *note.joined) if id in known} if note is not None else set[int]()
-    first = min(own, default=len(path))
-    if note is not None and note.may_go_on and row >= first:
-        return InputMatch("resume", not_answered=checked_out)
-    if row not in own and not any(message.role == "assistant" for message in path[row:]):
-        # It came here in another way than by a turn: nothing has answered it.
-        return InputMatch("resume", not_answered=checked_out)
-    start, turn = (
-        (first, path[: _next_question(max(own), path)]) if row in own else (row, path[: _next_turn(row, path)])
-    )
-    replies = [message for message in turn[start:] if message.role == "assistant"]
-    return InputMatch("answer", reply=replies[-1] if replies else None)
-
-
-def _next_question(row: int, path: Sequence[Message]) -> int:
-    """Return where the next question below a message stands."""
-    return next((number for number in range(row + 1, len(path)) if is_question(path[number])), len(path))
-
-
-def _next_turn(row: int, path: Sequence[Message]) -> int:
-    """Return where the next turn begins, of which there is no note: at a question below a reply without calls."""
-    below = range(row + 1, len(path))
-    return next((n for n in below if is_question(path[n]) and _is_final(path[n - 1])), len(path))

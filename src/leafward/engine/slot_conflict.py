@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from leafward.core.ids import derived_id
 from leafward.core.message import Message, body_to_read, ids_of, message_sharing
 from leafward.engine.adoption import recognised
+from leafward.engine.call_results import closing_result, fate_of
 from leafward.engine.context_view import is_results, is_same
-from leafward.engine.recovery import interrupted_result, open_calls
+from leafward.engine.recovery import open_calls
 
 
 class OtherSlot(NamedTuple):
@@ -57,7 +58,7 @@ def merge_contexts(base: Sequence[Message], own: Sequence[Message], other: Other
         # Between a call and its result there is no place for other messages.
         merged[row:row] = answers
         added = added[len(answers) :]
-    closing = [interrupted_result(call.message.id, call.message.id, call) for call in open_calls(merged)]
+    closing = [closing_result(call.message.id, call, fate_of()) for call in open_calls(merged)]
     return [*merged, *closing, *added] if added else merged
 
 

@@ -263,6 +263,9 @@ class TreeLog:
         step = take_step(self.state.context, self._shown, self._view)
         self.is_saved = self._options.saves_steps or at_boundary
         if not self.is_saved:
+            # What the store will not take is refused now, while the turn can do without it.
+            for message in step.added:
+                draft_of(self._session, message)
             return
         if step.only_adds:
             await self._append(step.added, self._view)

@@ -7,10 +7,11 @@ import logging
 from asyncio import current_task
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from leafward.core.agent_state import InterruptControl
 from leafward.core.message import Message
+from leafward.stores.finishing import to_its_end
 
 Stop = Literal["interrupt", "shutdown"]
 
@@ -19,6 +20,18 @@ _log = logging.getLogger("leafward.engine")
 
 class TurnStopped(Exception):
     """The turn is to end at this point; only the turn itself sees this error."""
+
+
+class Stoppable(Protocol):
+    """A turn that can be ended from outside, once."""
+
+    async def stop(self) -> None:
+        """End an interrupted turn, or pause it for a shutdown, where it stands."""
+        ...
+
+    async def cancel(self) -> None:
+        """End the turn of a caller who is cancelled or gone; nothing for one that has ended."""
+        ...
 
 
 def _future() -> asyncio.Future[None]:
@@ -45,10 +58,10 @@ class TurnControl:
     """Done when tools are no longer waited for."""
     ended: asyncio.Future[None] = field(default_factory=_future)
     """Done when nothing of the call is left that a shutdown would wait for."""
-    end: Callable[[], Awaitable[None]] | None = None
-    """Ends the turn where it stands; `None` while there is no turn."""
-    release: Callable[[], Awaitable[None]] | None = None
-    """Releases the session's lease; `None` while there is none."""
+    turn: Stoppable | None = None
+    """`None` while there is no turn."""
+    leave_queue: Callable[[], Awaitable[None]] | None = None
+    """Lets the next call have the session; `None` while this one waits for it."""
     leaving: asyncio.Task[None] | None = None
     """Ends a turn whose stream is not read on."""
     _is_with_reader: bool = False
@@ -112,14 +125,21 @@ class TurnControl:
 
     async def _end_without_reader(self) -> None:
         try:
-            if self.end is not None:
-                await self.end()
+            if self.turn is not None:
+                await self.turn.stop()
         finally:
-            if self.release is not None:
-                await self.release()
+            if self.leave_queue is not None:
+                await self.leave_queue()
             if self._is_with_reader:
                 # Else the reader has come back, and its call is about to end.
                 self.has_ended()
+
+    async def close(self) -> None:
+        """Wait until nothing of the call goes on any more: a turn that has no end gets one."""
+        if self.leaving is not None:
+            await to_its_end(asyncio.wait((self.leaving,)))
+        if self.turn is not None:
+            await self.turn.cancel()
 
     # Around each piece of a stream, so kept to what is needed.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import cast
@@ -108,37 +108,35 @@ async def turn_of(
     await _refuse_inside(place, slot, queues)
     if queues.loop not in (None, asyncio.get_running_loop()):
         raise StoreError("the agent's store was opened in another event loop: open it again in this one")
-    async with queues.gate.turn(slot):
-        task = asyncio.current_task()
+    async with AsyncExitStack() as leaving:
+        await leaving.enter_async_context(queues.gate.turn(slot))
+        held = Held(slot, label, None, asyncio.current_task(), control)
         if place.store is None:
             unread = queues.unread.setdefault((slot, label), [])
-            held = Held(slot, label, None, task, control, LocalBox(control, unread))
-            try:
-                async with _holding(queues, held):
-                    yield held
-            finally:
-                if not unread:
-                    del queues.unread[slot, label]
-            return
-        if (release := queues.releases.get(slot)) is not None:
-            await asyncio.wait((release,))
-        if (kept := queues.unreleased.pop(slot, None)) is not None:
-            await _released(queues, kept, ttl)
-        lease = await place.store.leases.acquire(slot.session_id, slot.user_id, ttl, label=label)
-        queues.loop = asyncio.get_running_loop()
-        try:
-            held = Held(slot, label, lease, task, control, MailBox(lease, control))
-            control.release = lease.release
-            async with _holding(queues, held):
-                yield held
-        finally:
-            background = getattr(place.store, "background", None)
-            # A process that shuts down may be gone before its background tasks have ended.
-            await _release(queues, lease, ttl, None if control.is_shutting_down else background)
+            leaving.callback(_forget_read, queues, held, unread)
+            held.mail = LocalBox(control, unread)
+        else:
+            if (release := queues.releases.get(slot)) is not None:
+                await asyncio.wait((release,))
+            if (kept := queues.unreleased.pop(slot, None)) is not None:
+                await _released(queues, kept, ttl)
+            held.lease = lease = await place.store.leases.acquire(slot.session_id, slot.user_id, ttl, label=label)
+            leaving.push_async_callback(_release, queues, held, ttl, getattr(place.store, "background", None))
+            queues.loop = asyncio.get_running_loop()
+            held.mail = MailBox(lease, control)
+        leaving.enter_context(_holding(queues, held))
+        # Where the stream of a paused turn is not read on, this is left before the block is.
+        control.leave_queue = leaving.aclose
+        yield held
 
 
-@asynccontextmanager
-async def _holding(queues: _Queues, held: Held) -> AsyncGenerator[None]:
+def _forget_read(queues: _Queues, held: Held, unread: list[Message]) -> None:
+    if not unread:
+        del queues.unread[held.slot, held.label]
+
+
+@contextmanager
+def _holding(queues: _Queues, held: Held) -> Generator[None]:
     queues.held[held.slot] = held
     held.control.end_wait()
     if queues.watch is not None and isinstance(held.mail, MailBox):
@@ -159,9 +157,13 @@ async def wait_for_releases(place: Place, timeout: float) -> None:
         await asyncio.wait(set(releases), timeout=timeout)
 
 
-async def _release(queues: _Queues, lease: Lease, ttl: float, background: object) -> None:
+async def _release(queues: _Queues, held: Held, ttl: float, background: object) -> None:
     """Release a lease without waiting for the store's answer, where a closing store waits for it."""
-    task = background.start(_released(queues, lease, ttl)) if isinstance(background, BackgroundTasks) else None
+    lease, task = held.lease, None
+    assert lease is not None
+    # A process that shuts down may be gone before its background tasks have ended.
+    if isinstance(background, BackgroundTasks) and not held.control.is_shutting_down:
+        task = background.start(_released(queues, lease, ttl))
     if task is None:
         await _released(queues, lease, ttl)
         return

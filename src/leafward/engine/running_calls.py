@@ -1,4 +1,4 @@
-"""Runs the calls of one reply, all at once, and stores each result as its tool ends."""
+"""The calls of one reply while they run, all at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from leafward.core.calls import Call
 from leafward.core.errors import LeaseLost, StoreError
-from leafward.core.message import Message
-from leafward.engine.events import AgentEvent
 from leafward.engine.recovery import idempotency_key
 from leafward.engine.turn_control import TurnStopped
 from leafward.tools.answers import describe_failure
@@ -32,7 +30,7 @@ _given_up: set[Started] = set()
 """Calls that are no longer waited for, kept from the garbage collector until they end."""
 
 
-class Acting:
+class RunningCalls:
     """The calls of one reply while they run."""
 
     def __init__(
@@ -172,25 +170,3 @@ def _has_ended(task: Started) -> None:
     _given_up.discard(task)
     if not task.cancelled():
         task.exception()  # No caller is left to raise it to.
-
-
-def result_message(call: Call, outcome: Outcome) -> Message:
-    """Return the result of a call as it is stored."""
-    return Message.tool_result(call.id, outcome.parts, call.name, state=outcome.state)
-
-
-def result_events(reply_id: str, call: Call, message: Message) -> list[AgentEvent]:
-    """Return the events of a result that is stored."""
-    state = str(message.parts[0].get("state", ""))
-    return [
-        AgentEvent("TOOL_RESULT_START", reply_id, call_id=call.id, name=call.name),
-        AgentEvent("TOOL_RESULT_TEXT_DELTA", reply_id, call_id=call.id, name=call.name, text=_text(message)),
-        AgentEvent(
-            "TOOL_RESULT_END", reply_id, call_id=call.id, name=call.name, message=message, state=state, committed=True
-        ),
-    ]
-
-
-def _text(message: Message) -> str:
-    blocks = message.parts[0]["output"]
-    return "\n".join(block["text"] for block in blocks if block.get("type") == "text")

@@ -1,0 +1,83 @@
+"""The results of calls: of those that have ended, and of those that get none of their own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from leafward.core.calls import Call
+from leafward.core.errors import MessageTooLarge
+from leafward.core.ids import derived_id
+from leafward.core.message import Message
+from leafward.engine.events import AgentEvent
+from leafward.tools.runner import Outcome, failed
+
+OUTCOME = "leafward_outcome"
+"""The metadata key of a result that says what is known of the call's effect."""
+
+Fate = Literal["unknown", "cut off", "not begun", "no steps", "elsewhere"]
+"""What became of a call without a result: a process was lost while it may have run; it was cut off while it ran, here;
+it has not begun; the turn may take no further step; it has its result on another branch."""
+
+TEXTS: dict[Fate, str] = {
+    "unknown": "Outcome unknown: the process ended while this ran. Find out before you call it again.",
+    "cut off": "Cut off while it ran. It may have taken effect: find out before you call it again.",
+    "not begun": "Interrupted before it ran.",
+    "no steps": "Not run: no steps are left in this turn.",
+    "elsewhere": "Not answered on this branch.",
+}
+
+
+def fate_of(*, has_begun: bool = False, in_doubt: bool = False, is_external: bool = False) -> Fate:
+    """Return what became of a call that gets no result of its own.
+
+    `has_begun` says that it ran here, and `in_doubt` that it may have run in a process that was lost. An external call
+    runs in neither.
+    """
+    if has_begun:
+        return "cut off"
+    return "unknown" if in_doubt and not is_external else "not begun"
+
+
+def closing_result(parent_id: str | None, call: Call, fate: Fate) -> Message:
+    """Return the result of a call that gets none of its own.
+
+    Its id is made of parent, reply and call, so that two processes that repair at once store one. Its time is that of
+    the reply.
+    """
+    return Message.tool_result(
+        call.id,
+        TEXTS[fate],
+        call.name or None,
+        state="interrupted",
+        id=derived_id("result", parent_id, call.message.id, call.id),
+        created_at=call.message.created_at,
+        metadata={OUTCOME: "unknown"} if fate == "unknown" else None,
+    )
+
+
+def result_of(call: Call, outcome: Outcome) -> Message:
+    """Return the result of a call that has ended."""
+    return Message.tool_result(call.id, outcome.parts, call.name, state=outcome.state)
+
+
+def too_large_result(call: Call, error: MessageTooLarge) -> Message:
+    """Return the result of a call whose own is larger than the store accepts."""
+    text = f"the result has {error.size:,} bytes, and {error.limit:,} can be stored: ask for less of it."
+    return result_of(call, failed(text))
+
+
+def result_events(reply_id: str, call: Call, message: Message) -> list[AgentEvent]:
+    """Return the events of a result that is stored."""
+    state = str(message.parts[0].get("state", ""))
+    return [
+        AgentEvent("TOOL_RESULT_START", reply_id, call_id=call.id, name=call.name),
+        AgentEvent("TOOL_RESULT_TEXT_DELTA", reply_id, call_id=call.id, name=call.name, text=_text(message)),
+        AgentEvent(
+            "TOOL_RESULT_END", reply_id, call_id=call.id, name=call.name, message=message, state=state, committed=True
+        ),
+    ]
+
+
+def _text(message: Message) -> str:
+    blocks = message.parts[0]["output"]
+    return "\n".join(block["text"] for block in blocks if block.get("type") == "text")

@@ -1,0 +1,239 @@
+"""How a turn ends: with a reply, a question, an interrupt, a pause, a failure or a cancellation, and only once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from leafward.core.callables import words_of
+from leafward.core.calls import Call
+from leafward.core.errors import ConfigurationError, MessageTooLarge, SessionNotFound
+from leafward.core.message import Message, body_to_read, message_sharing
+from leafward.engine.call_results import closing_result, fate_of, result_of
+from leafward.engine.recovery import open_calls, rename_repeated
+from leafward.engine.running_calls import Ended, RunningCalls
+from leafward.engine.turn_control import TurnControl
+from leafward.engine.turn_note import Openness
+from leafward.engine.turn_record import CallResult, TurnRecord
+from leafward.stores.finishing import to_its_end
+from leafward.tools.definition import Tool
+
+REASON = "agentscope_generate_reason"
+"""The key of a reply's metadata that says why the turn ended, in AgentScope's words."""
+
+_log = logging.getLogger("leafward.engine")
+
+
+class TurnEnd:
+    """The end of one turn.
+
+    A turn runs until the first end begins, and is over when that is stored: a task of its own stores it, which a
+    cancelled caller waits for. Every other end that is asked for waits for the first and does nothing.
+    """
+
+    def __init__(
+        self, record: TurnRecord, calls: RunningCalls, control: TurnControl, name: str, tools: Mapping[str, Tool]
+    ) -> None:
+        self.result: Message | None = None
+        """The reply of the turn; `None` while it runs, and if it ends without one."""
+        self.has_input = True
+        """Whether the input is stored; a failure before that leaves nothing to end."""
+        self._record = record
+        self._calls = calls
+        self._control = control
+        self._name = name
+        self._tools = tools
+        self._ended: list[Ended] = []
+        """Calls that have ended, or were cut off, while the turn ends."""
+        self._end: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the turn is ending, or has ended."""
+        return self._ending is not None
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended, or is ending, because it was asked to stop."""
+        return self._end == self._stop
+
+    async def _once(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._ending is None or self._ending.cancelled():
+            # Where all tasks of a program are cancelled, the end begins again.
+            self._end = self._end or end
+            self._ending = asyncio.create_task(self._end(), name="leafward turn that ends")
+        await to_its_end(self._ending)
+
+    # The ends.
+
+    async def finish(self, reply: Message, results: Sequence[CallResult] = ()) -> None:
+        """Store the final reply, which is in the context, and results of its calls, which are not run."""
+        await self._once(lambda: self._conclude(reply, None, results))
+
+    async def wait_for_user(self, reply: Message, reason: str) -> None:
+        """Leave the turn open until the user has answered what this reply asks."""
+        await self._once(lambda: self._conclude(_with_reason(reply, reason), "asking"))
+
+    async def stop(self) -> None:
+        """End an interrupted turn, or pause it for a shutdown, where it stands."""
+        await self._once(self._stop)
+
+    async def cancel(self) -> None:
+        """End the turn of a caller who is cancelled or gone."""
+        with suppress(Exception):  # Of another end, which has raised it to its own caller.
+            await self._once(self._cancel)
+
+    async def fail(self, error: Exception) -> None:
+        """End the turn after an error, which gets a note if that cannot be stored."""
+        with suppress(Exception):
+            await self._once(lambda: self._fail(error))
+
+    # How each is stored.
+
+    async def _conclude(self, result: Message, open: Openness | None, results: Sequence[CallResult] = ()) -> None:
+        try:
+            await self._record.store(results, at_boundary=True, open=open, failed=None)
+        except ValueError as error:
+            await self._fail(error)
+            raise
+        except Exception as error:
+            if not self._is_lost(error):
+                # It may be stored: done again, it stores nothing twice.
+                await self._also(error, self._conclude_again())
+            raise
+        await self._project()
+        self.result = result
+
+    async def _conclude_again(self) -> None:
+        await self._record.store(at_boundary=True)
+        await self._project()
+
+    async def _stop(self) -> None:
+        self._ended += await self._calls.finish()
+        if self._control.stop == "shutdown":
+            await self._store(pauses=True)
+            return
+        await self._store(joins=True)
+        self.result = _with_reason(self._record.last_reply(self._name), "INTERRUPTED")
+
+    async def _cancel(self) -> None:
+        try:
+            self._ended += await self._calls.stop()
+            await self._store(failed="cancelled")
+        except Exception as error:  # noqa: BLE001  (nobody reads the notes of a cancellation)
+            session_id = self._record.log.state.session_id
+            _log.warning("a cancelled turn of session %r could not be stored: %s", session_id, error)
+
+    async def _fail(self, error: Exception) -> None:
+        self._ended += await self._calls.stop()
+        if self.has_input and not self._is_lost(error):
+            failed = f"{type(error).__name__}: {words_of(error)}"[:500]
+            await self._also(error, self._store(failed=failed, keeps_partial=False))
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Tell whether nothing more may be stored: another process has the session, or it was deleted."""
+        return isinstance(error, SessionNotFound) or self._calls.is_lost(error)
+
+    async def _also(self, error: Exception, end: Coroutine[Any, Any, None]) -> None:
+        """Store an end after an error, which is raised; what goes wrong is reported beside it."""
+        try:
+            await end
+        except Exception as second:  # noqa: BLE001
+            error.add_note(f"and the turn could not be stored: {type(second).__name__}: {second}")
+
+    async def _store(
+        self, *, pauses: bool = False, joins: bool = False, failed: str | None = None, keeps_partial: bool = True
+    ) -> None:
+        """Store what there is of the turn; what the store does not take is left out."""
+        record, control = self._record, self._control
+        said = self._take_partial(text_only=pauses) if keeps_partial else None
+        refused: set[str] = set()
+        while True:
+            if said is not None:
+                record.context.append(said)
+            results, left = self._results(pauses=pauses)
+            # Between calls and their results there is no place for a message: the store keeps it for the next turn.
+            sent = [*control.steering, *control.messages] if joins or (pauses and not left) else []
+            open = self._paused_as(left) if pauses else None
+            # AgentScope runs what is open where it finds this flag.
+            record.log.state.shutdown_interrupted = pauses and open != "running"
+            joined = await record.unjoined(sent)
+            try:
+                await record.store(results, joined, at_boundary=True, open=open, failed=failed)
+                break
+            except ValueError as error:
+                if isinstance(error, ConfigurationError) or str(error) in refused:
+                    # The store takes no writes, or it was left out in vain.
+                    raise
+                refused.add(str(error))
+                added = {message.id for message in (*(message for _, message in results), *joined)}
+                self._leave_out(error, added if said is None else {*added, said.id})
+                said = None
+        await self._project()
+
+    def _take_partial(self, *, text_only: bool) -> Message | None:
+        """Return what the model has said when it was stopped."""
+        reply = self._record.reply
+        if reply is None:
+            return None
+        if not text_only:
+            said = reply.partial(name=self._name)
+        else:
+            said = reply.said(name=self._name) if self._control.keeps_partial else None
+        if said is not None:
+            self._record.take(reply, None)
+        return None if said is None else rename_repeated(said)
+
+    def _results(self, *, pauses: bool) -> tuple[list[CallResult], list[Call]]:
+        """Return results for open calls, and the calls that stay open: in a pause, those that have not begun."""
+        outcomes = {call.id: outcome for call, outcome in self._ended}
+        parent_id, calls = self._record.log.leaf_id, open_calls(self._record.context)
+        left = [call for call in calls if pauses and call.id not in outcomes]
+        results: list[CallResult] = []
+        for call in calls:
+            if call in left:
+                continue
+            outcome = outcomes.get(call.id)
+            if outcome is not None:
+                results.append((call, result_of(call, outcome)))
+                continue
+            fate = fate_of(
+                has_begun=call.id in self._calls.begun, in_doubt=self._record.in_doubt, is_external=self.waits_for(call)
+            )
+            # Where a pause has cut a call off, its process is about to end.
+            results.append((call, closing_result(parent_id, call, "unknown" if pauses else fate)))
+        return results, left
+
+    def waits_for(self, call: Call) -> bool:
+        """Tell whether a call is external: its result is sent by the user."""
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.external
+
+    def _paused_as(self, left: Sequence[Call]) -> Openness:
+        """Return what the note says of a paused turn, so that its open calls are treated as they must be."""
+        if left and all(map(self.waits_for, left)):
+            return "asking"
+        return "running" if left and self._record.in_doubt else "paused"
+
+    def _leave_out(self, error: ValueError, added: set[str]) -> None:
+        """Take back the state, and what the model or a tool has put into the context and cannot be stored."""
+        log, context = self._record.log, self._record.context
+        _log.warning("the last change of a turn of session %r is left out: %s", log.state.session_id, error)
+        log.take_back()
+        refused = {error.message_id} if isinstance(error, MessageTooLarge) else set[str]()
+        context[:] = [message for message in context if message.id not in added | refused]
+
+    async def _project(self) -> None:
+        await self._record.acknowledge()
+        await self._record.log.project()
+
+
+def _with_reason(message: Message, reason: str) -> Message:
+    """Return a reply that says why the turn ended; what is stored says nothing."""
+    body = body_to_read(message)
+    metadata: dict[str, Any] = {**(body.get("metadata") or {}), REASON: reason}
+    return message_sharing(message.id, message.role, message.at, {**body, "metadata": metadata})

@@ -1,0 +1,165 @@
+"""The input of a call: what it means where the conversation stands, and what is stored of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leafward.core.calls import Call, Result, is_question, pair
+from leafward.core.ids import new_id
+from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, user
+from leafward.engine.call_results import Fate, closing_result, fate_of
+from leafward.engine.known_input import match_input
+from leafward.engine.recovery import open_calls
+from leafward.engine.step_log import StepLog
+from leafward.engine.turn_control import TurnControl
+from leafward.engine.turn_note import Openness, TurnNote
+from leafward.tools.definition import Tool
+
+Input = str | Message | Mapping[str, Any] | Dumpable | Sequence[str | Message | Mapping[str, Any] | Dumpable] | None
+"""What an agent is called with; `None` goes on with an open turn."""
+
+
+def read_input(given: Input) -> list[Message]:
+    """Return the messages of an input.
+
+    Raises:
+        ValueError: one has the role `system`, or two have one id.
+    """
+    if given is None:
+        return []
+    items = list(given) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else [given]
+    if not items:
+        raise ValueError("the input is an empty list: send a message, or None to go on with an open turn")
+    messages = [user(item) if isinstance(item, str) else as_message(item) for item in items]
+    for message in messages:
+        if message.role == "system":
+            raise ValueError("the input has the role 'system': set the agent's system_prompt, or send it as the user's")
+    ids = [message.id for message in messages]
+    if len(set(ids)) != len(ids):
+        raise ValueError("two messages of the input have one id: send each once")
+    return messages
+
+
+def read_sent(message: Any) -> Message:
+    """Return the message that is sent to a running turn.
+
+    Raises:
+        ValueError: it is not one message of the user's.
+    """
+    messages = read_input(message)
+    if len(messages) != 1 or messages[0].role != "user":
+        raise ValueError("one message of the user's is sent to a running turn: send several one after the other")
+    return messages[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenInput:
+    """What a call does about its input, which the context has if it is new."""
+
+    note: TurnNote
+    """The turn that goes on, or begins."""
+    is_new: bool = False
+    """Whether something of it is to be stored."""
+
+
+async def take_input(
+    given: Sequence[Message], log: StepLog, control: TurnControl, *, tools: Mapping[str, Tool], state_name: str
+) -> TakenInput | Message | None:
+    """Put into the context what is new of an input, after results for the calls that it leaves behind.
+
+    Return the stored reply for input that has one; `None` if its turn has ended without a reply.
+
+    Raises:
+        ValueError: the input cannot be answered here; the text says what to do.
+    """
+    context, note, earlier = log.state.context, log.note, control.earlier
+
+    def noted(open: Openness, input: Sequence[Message] = ()) -> TurnNote:
+        return TurnNote(new_id(), open, tuple(ids_of(input)), state_name=state_name)
+
+    if log.state.shutdown_interrupted and not (note and note.may_go_on):
+        # Another writer, such as AgentScope, has paused a turn of its own.
+        questions = [message for message in context if is_question(message)]
+        note = noted("paused", questions[-max(1, len(given)) :])
+    log.state.shutdown_interrupted = False
+    waiting = open_calls(context)
+    given = _results_as_stored(given, context, waiting)
+    here = set(ids_of(context))
+    new = [message for message in given if message.id not in here and not log.known.get(message.id)]
+    if _results_for(waiting, new):
+        context.extend(new)
+        control.steering[:0] = earlier
+        return TakenInput(note or noted("asking"), is_new=True)
+    inside = note is not None and note.may_go_on and await log.is_inside()
+    elsewhere = [one for one, on_path in log.known.items() if not on_path]
+    found = match_input(given, await log.path_with(ids_of(given)), note, elsewhere=elsewhere, checked_out=inside)
+    if found.action == "answer":
+        return found.reply
+    if found.action == "resume" and note is not None and not found.not_answered:
+        control.steering[:0] = earlier
+        return TakenInput(note)
+    _check_whole(found.input)
+    for call in waiting:
+        fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, tools)
+        context.append(closing_result(log.leaf_id, call, fate))
+    context.extend((*earlier, *found.input))
+    return TakenInput(noted("running", found.input), is_new=True)
+
+
+def _fate_when_left(call: Call, note: TurnNote | None, tools: Mapping[str, Tool]) -> Fate:
+    """Return what became of a call that other input leaves behind."""
+    if note is None:
+        # A copy of a session has no note: its calls may have results in the original.
+        return "elsewhere"
+    tool = tools.get(call.name)
+    return fate_of(in_doubt=note.open == "running", is_external=tool is not None and tool.external)
+
+
+def _results_as_stored(given: Sequence[Message], context: Sequence[Message], open: Sequence[Call]) -> list[Message]:
+    """Return an input in which results that were sent before, without an id of their own, are the stored ones."""
+    waiting = {call.id for call in open}
+    return [_stored(message, context, waiting) if has_made_id(message) else message for message in given]
+
+
+def _stored(message: Message, context: Sequence[Message], waiting: set[str]) -> Message:
+    answered = {item.call_id for item in pair([message]).items[0] if isinstance(item, Result)}
+    # A model may use the id of an earlier call again: then the same words are another result.
+    if not answered or answered & waiting:
+        return message
+    said = (message.role, body_to_read(message)["parts"])
+    same = (one for one in reversed(context) if (one.role, body_to_read(one)["parts"]) == said)
+    return next(same, message)
+
+
+def _check_whole(input: Sequence[Message]) -> None:
+    """Refuse input that holds calls without results, which nothing here has asked for.
+
+    Raises:
+        ValueError: it does.
+    """
+    pairs = pair(input)
+    calls = [item for row in pairs.items for item in row if isinstance(item, Call) and pairs.is_waiting(item)]
+    if calls:
+        raise ValueError(f"the input holds a call without a result, {calls[0].id!r}: send the result with it")
+
+
+def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> bool:
+    """Tell whether the input is the results of calls that wait for them.
+
+    Raises:
+        ValueError: it holds a result for a call that does not wait, or two for one call.
+    """
+    pairs = pair(messages)
+    answered = [result.call_id for result in sorted(pairs.orphans, key=pairs.places.__getitem__)]
+    if not answered:
+        return False
+    waiting = {call.id for call in open}
+    strange = [call_id for call_id in answered if call_id not in waiting]
+    if strange:
+        known = ", ".join(sorted(waiting)) or "none"
+        raise ValueError(f"no call {strange[0]!r} waits for a result; those that wait: {known}")
+    if len(set(answered)) != len(answered):
+        raise ValueError("the input holds two results for one call: send one")
+    return True

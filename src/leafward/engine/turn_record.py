@@ -1,0 +1,117 @@
+"""What is stored of one turn: its messages, the note of it, what its replies used, and what was sent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from leafward.core.calls import Call
+from leafward.core.errors import MessageTooLarge
+from leafward.core.message import Message, ids_of
+from leafward.engine.call_results import too_large_result
+from leafward.engine.model_call import ModelCall
+from leafward.engine.models.reply import Reply
+from leafward.engine.step_log import StepLog
+from leafward.engine.turn_note import TurnNote
+from leafward.engine.turn_queue import Held
+from leafward.stores.contracts import Usage
+
+CallResult = tuple[Call, Message]
+
+
+class TurnRecord:
+    """A turn of one session, as far as it is stored.
+
+    Steps and ends write through `store`, which is the one way by which results are stored.
+    """
+
+    def __init__(self, log: StepLog, note: TurnNote, held: Held) -> None:
+        self.log = log
+        self.note = note
+        self.began = note.open
+        """How the turn stood when this call took it over."""
+        self.in_doubt = note.open == "running"
+        """Whether calls without results may have begun in a process that was lost."""
+        self.asked: ModelCall | None = None
+        """What the model is asked, until its reply is in the context."""
+        self._held = held
+        self._used: Usage | None = None
+        """What the last reply used, until a commit counts it."""
+        context = log.state.context
+        self._first = next((row for row, one in enumerate(context) if one.id in note.input), len(context))
+        """Where the messages of this turn begin in the context."""
+
+    @property
+    def context(self) -> list[Message]:
+        return self.log.state.context
+
+    @property
+    def reply(self) -> Reply | None:
+        """What the model has answered so far, until it is in the context."""
+        return None if self.asked is None else self.asked.reply
+
+    def take(self, reply: Reply, message: Message | None) -> None:
+        """Put the model's reply into the conversation, if anything is kept of it, and count what it used."""
+        if message is not None:
+            self.context.append(message)
+        self.asked, self._used = None, _usage(reply)
+
+    async def store(
+        self,
+        results: Sequence[CallResult] = (),
+        messages: Sequence[Message] = (),
+        *,
+        at_boundary: bool = False,
+        **note: Any,
+    ) -> Sequence[CallResult]:
+        """Store what is new, with results of calls, messages below them, and changes of the note.
+
+        Return the results as they are stored: one that is too large says so instead.
+
+        Raises:
+            Exception: as `StepLog.commit`.
+        """
+        context = self.context
+        before = list(context)
+        context.extend(message for _, message in results)
+        context.extend(messages)
+        self.note = replace(self.note, **note)
+        used, self._used = self._used, None
+        try:
+            await self.log.commit(self.note, usage=used, at_boundary=at_boundary)
+        except MessageTooLarge as error:
+            fitting = [(call, _fitting(call, message, error)) for call, message in results]
+            if all(new is old for (_, new), (_, old) in zip(fitting, results, strict=True)):
+                raise
+            context[:] = before
+            return await self.store(fitting, messages, at_boundary=at_boundary)
+        return results
+
+    async def unjoined(self, sent: Sequence[Message]) -> list[Message]:
+        """Return what was sent to the turn and is neither in the conversation nor stored; the note names it."""
+        here = set(ids_of(self.context)) if sent else set[str]()
+        found = {message.id: message for message in sent if message.id not in here}
+        new = await self.log.unknown(list(found.values())) if found else []
+        self.note = replace(self.note, joined=tuple(dict.fromkeys((*self.note.joined, *ids_of(new)))))
+        return new
+
+    async def acknowledge(self) -> None:
+        """Have the store forget what was sent to this turn and is stored."""
+        mail = self._held.mail
+        if mail is not None and mail.waits and self.log.is_saved:
+            await mail.acknowledge(set(ids_of(self.context)))
+
+    def last_reply(self, name: str) -> Message:
+        """Return the last message of the assistant in this turn, or an empty one."""
+        said = [message for message in self.context[self._first :] if message.role == "assistant"]
+        return said[-1] if said else Message("assistant", [], name=name)
+
+
+def _fitting(call: Call, message: Message, error: MessageTooLarge) -> Message:
+    return too_large_result(call, error) if message.id == error.message_id else message
+
+
+def _usage(reply: Reply) -> Usage | None:
+    used = reply.usage
+    return None if used is None else Usage(used.input_tokens, used.output_tokens, used.cost or 0.0, usage_id=reply.id)
