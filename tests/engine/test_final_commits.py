@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from leafward import OutcomeUnknown, ReActAgent, RuntimeContext, SessionManager, open_store, tool, user
+from leafward import OutcomeUnknown, ReActAgent, RuntimeContext, SessionKey, SessionManager, open_store, tool, user
+from leafward.core.agent_state import AgentState
 from leafward.engine import ModelUsage, turn_mail
 from leafward.stores import Lease, Store
 from leafward.testing import ScriptedModel, call
@@ -36,10 +37,17 @@ async def stir() -> str:
 
 async def cancel() -> None:
     """Have the caller cancelled."""
+    (caller,) = (task for task in asyncio.all_tasks() if task.get_name() == "caller")
+    caller.cancel()
+    await asyncio.sleep(0)
+
+
+async def cancel_all() -> None:
+    """Have the caller cancelled, and the task that stores the end, as `asyncio.run` does when a program ends."""
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
-    await asyncio.sleep(0)
+    await cancel()
 
 
 async def lose_the_answer() -> None:
@@ -68,15 +76,18 @@ async def lines(agent: ReActAgent) -> list[str]:
     return [f"{message.role}: {message.text}" for message in history]
 
 
-@pytest.mark.parametrize("disturb", [cancel, lose_the_answer])
+@pytest.mark.parametrize("disturb", [cancel, cancel_all, lose_the_answer])
 async def test_a_reply_that_is_stored_when_its_call_is_cut_off_is_not_asked_for_again(
     store: Store, disturb: Callable[[], Awaitable[None]]
 ) -> None:
     disturbed: Any = DisturbedStore(store, 2, disturb)
     cut_off = ReActAgent("cook", ScriptedModel([["Cooked.", USED]]), store=disturbed)
     with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):
-        await asyncio.create_task(cut_off.call(QUESTION, ALICE))
+        await asyncio.create_task(cut_off.call(QUESTION, ALICE), name="caller")
 
+    slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
+    assert slot is not None
+    assert [message.text for message in slot.context] == ["Cook", "Cooked."]
     again = ReActAgent("cook", ScriptedModel([]), store=store)
     assert (await again.call(QUESTION, ALICE)).text == "Cooked."
 
@@ -93,7 +104,7 @@ async def test_a_call_that_is_cancelled_while_a_reply_is_stored_keeps_the_reply_
     disturbed: Any = DisturbedStore(store, 2, cancel)
     agent = ReActAgent("cook", ScriptedModel([[call("stir", {}, id="c1")]]), store=disturbed, tools=[stir])
     with suppress(asyncio.CancelledError):
-        await asyncio.create_task(agent.call(QUESTION, ALICE))
+        await asyncio.create_task(agent.call(QUESTION, ALICE), name="caller")
 
     assert [line.split(":")[0] for line in await lines(agent)] == ["user", "assistant", "tool"]
     assert "two messages" not in caplog.text

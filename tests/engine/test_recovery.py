@@ -331,6 +331,7 @@ def test_finding_open_calls_lends_nothing_of_the_messages() -> None:
         ({"in_doubt": True}, "unknown"),
         ({"in_doubt": True, "is_external": True}, "not begun"),
         ({"in_doubt": True, "has_begun": True}, "cut off"),
+        ({"has_begun": True, "is_paused": True}, "unknown"),
     ],
 )
 def test_what_became_of_a_call_depends_on_where_it_may_have_run(known: dict[str, bool], fate: Fate) -> None:

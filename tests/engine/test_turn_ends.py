@@ -518,3 +518,24 @@ async def test_an_external_call_of_a_lost_process_is_not_in_doubt_when_the_turn_
                 assert await second.interrupt("alice", "s1")
 
     assert results(await goes_on(store)) == {"c2": ("interrupted", "Interrupted before it ran.")}
+
+
+async def test_a_call_that_has_not_begun_says_so_although_an_earlier_one_had_its_id(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oven = Oven()
+    oven.is_done.set()
+    baking = agent(store, [BAKE, BAKE], oven.tools())
+    task = asyncio.create_task(baking.call("Bake", ALICE))
+
+    async def cancel() -> None:
+        task.cancel()
+        await asyncio.sleep(0)
+
+    # The input, the first intent, its result, the second intent.
+    on_commit(monkeypatch, 4, cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert oven.baked == ["bread"]
+    assert (await lines(store))[-1] == "tool: c1 interrupted Interrupted before it ran."

@@ -124,25 +124,23 @@ class ReActAgent:
         with self._calls.begin() as control:
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
-            async with turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held:
-                try:
-                    async with aclosing(self._parts(given, place, key, held, ctx)) as parts:
-                        async for events in parts:
-                            async with aclosing(events):
-                                async for event in events:
-                                    control.hand_out()
-                                    try:
-                                        yield event
-                                    except GeneratorExit:
-                                        held.left = True
-                                        raise
-                                    finally:
-                                        control.take_back()
-                                    if control.leaving is not None:
-                                        await to_its_end(control.leaving)
-                finally:
-                    # The garbage collector may have closed parts of an abandoned stream before this one.
-                    await control.close()
+            async with (
+                turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held,
+                aclosing(self._parts(given, place, key, held, ctx)) as parts,
+            ):
+                async for events in parts:
+                    async with aclosing(events):
+                        async for event in events:
+                            control.hand_out()
+                            try:
+                                yield event
+                            except GeneratorExit:
+                                held.left = True
+                                raise
+                            finally:
+                                control.take_back()
+                            if control.leaving is not None:
+                                await to_its_end(control.leaving)
 
     async def _parts(
         self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None

@@ -27,14 +27,16 @@ TEXTS: dict[Fate, str] = {
 }
 
 
-def fate_of(*, has_begun: bool = False, in_doubt: bool = False, is_external: bool = False) -> Fate:
+def fate_of(
+    *, has_begun: bool = False, in_doubt: bool = False, is_external: bool = False, is_paused: bool = False
+) -> Fate:
     """Return what became of a call that gets no result of its own.
 
     `has_begun` says that it ran here, and `in_doubt` that it may have run in a process that was lost. An external call
-    runs in neither.
+    runs in neither. `is_paused` says that it was cut off because this process is about to end.
     """
     if has_begun:
-        return "cut off"
+        return "unknown" if is_paused else "cut off"
     return "unknown" if in_doubt and not is_external else "not begun"
 
 

@@ -48,8 +48,8 @@ class RunningCalls:
         self._forced = forced
         self._enter = enter
         self.running: dict[Started, Call] = {}
-        self.begun: set[str] = set()
-        """The ids of all calls that were started."""
+        self._begun: set[tuple[str, str]] = set()
+        """All calls that were started; replies may use the same ids."""
 
     def start(self, calls: Sequence[Call], *, probed: bool = False) -> None:
         """Begin calls whose intent is stored; with `probed`, their tools find out first whether they took effect.
@@ -63,7 +63,11 @@ class RunningCalls:
             context.run(self._enter)
             task = asyncio.create_task(self._perform(call, probed), name=f"call {call.id}", context=context)
             self.running[task] = call
-            self.begun.add(call.id)
+            self._begun.add((call.message.id, call.id))
+
+    def has_begun(self, call: Call) -> bool:
+        """Tell whether a call was started, here."""
+        return (call.message.id, call.id) in self._begun
 
     def _check_lease(self) -> None:
         if self._lease is not None and not self._lease.held:

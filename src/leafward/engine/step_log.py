@@ -69,7 +69,7 @@ class StepLog(Protocol):
         """Store what was added to the state since the last commit, in one step, with the note and the usage.
 
         The results of a reply are put into the order of its calls. Where only whole turns are stored, nothing is
-        written before a boundary.
+        written before a boundary, but what a boundary could not store is refused at once.
 
         Raises:
             LeaseLost: another holder has the session; nothing was written.

@@ -11,7 +11,7 @@ from typing import Any
 from leafward.core.callables import words_of
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageTooLarge, SessionNotFound
-from leafward.core.message import Message, body_to_read, message_sharing
+from leafward.core.message import Message, body_to_read, ids_of, message_sharing
 from leafward.engine.call_results import closing_result, fate_of, result_of
 from leafward.engine.recovery import open_calls, rename_repeated
 from leafward.engine.running_calls import Ended, RunningCalls
@@ -20,6 +20,7 @@ from leafward.engine.turn_note import Openness
 from leafward.engine.turn_record import CallResult, TurnRecord
 from leafward.stores.finishing import to_its_end
 from leafward.tools.definition import Tool
+from leafward.tools.runner import Outcome
 
 REASON = "agentscope_generate_reason"
 """The key of a reply's metadata that says why the turn ended, in AgentScope's words."""
@@ -95,8 +96,10 @@ class TurnEnd:
     # How each is stored.
 
     async def _conclude(self, result: Message, open: Openness | None, results: Sequence[CallResult] = ()) -> None:
+        here = set(ids_of(self._record.context)) if results else set[str]()
+        new = [(call, message) for call, message in results if message.id not in here]
         try:
-            await self._record.store(results, at_boundary=True, open=open, failed=None)
+            await self._record.store(new, at_boundary=True, open=open, failed=None)
         except ValueError as error:
             await self._fail(error)
             raise
@@ -151,7 +154,7 @@ class TurnEnd:
         """Store what there is of the turn; what the store does not take is left out."""
         record, control = self._record, self._control
         said = self._take_partial(text_only=pauses) if keeps_partial else None
-        refused: set[str] = set()
+        is_taken_back = False
         while True:
             if said is not None:
                 record.context.append(said)
@@ -164,16 +167,17 @@ class TurnEnd:
             joined = await record.unjoined(sent)
             try:
                 await record.store(results, joined, at_boundary=True, open=open, failed=failed)
-                break
             except ValueError as error:
-                if isinstance(error, ConfigurationError) or str(error) in refused:
-                    # The store takes no writes, or it was left out in vain.
+                too_large = error.message_id if isinstance(error, MessageTooLarge) else None
+                if isinstance(error, ConfigurationError) or (is_taken_back and too_large not in ids_of(record.context)):
+                    # The store takes no writes, or nothing is left that could be left out.
                     raise
-                refused.add(str(error))
-                added = {message.id for message in (*(message for _, message in results), *joined)}
-                self._leave_out(error, added if said is None else {*added, said.id})
-                said = None
-        await self._project()
+                added = [*(message for _, message in results), *joined, *([] if said is None else [said])]
+                self._leave_out(error, {*ids_of(added), too_large})
+                said, is_taken_back = None, True
+            else:
+                await self._project()
+                return
 
     def _take_partial(self, *, text_only: bool) -> Message | None:
         """Return what the model has said when it was stopped."""
@@ -190,23 +194,21 @@ class TurnEnd:
 
     def _results(self, *, pauses: bool) -> tuple[list[CallResult], list[Call]]:
         """Return results for open calls, and the calls that stay open: in a pause, those that have not begun."""
+        calls = open_calls(self._record.context)
+        left = [call for call in calls if pauses and not self._calls.has_begun(call)]
         outcomes = {call.id: outcome for call, outcome in self._ended}
-        parent_id, calls = self._record.log.leaf_id, open_calls(self._record.context)
-        left = [call for call in calls if pauses and call.id not in outcomes]
-        results: list[CallResult] = []
-        for call in calls:
-            if call in left:
-                continue
-            outcome = outcomes.get(call.id)
-            if outcome is not None:
-                results.append((call, result_of(call, outcome)))
-                continue
-            fate = fate_of(
-                has_begun=call.id in self._calls.begun, in_doubt=self._record.in_doubt, is_external=self.waits_for(call)
-            )
-            # Where a pause has cut a call off, its process is about to end.
-            results.append((call, closing_result(parent_id, call, "unknown" if pauses else fate)))
-        return results, left
+        return [(call, self._result(call, outcomes.get(call.id), pauses)) for call in calls if call not in left], left
+
+    def _result(self, call: Call, outcome: Outcome | None, is_paused: bool) -> Message:
+        if outcome is not None:
+            return result_of(call, outcome)
+        fate = fate_of(
+            has_begun=self._calls.has_begun(call),
+            in_doubt=self._record.in_doubt,
+            is_external=self.waits_for(call),
+            is_paused=is_paused,
+        )
+        return closing_result(self._record.log.leaf_id, call, fate)
 
     def waits_for(self, call: Call) -> bool:
         """Tell whether a call is external: its result is sent by the user."""
@@ -219,13 +221,12 @@ class TurnEnd:
             return "asking"
         return "running" if left and self._record.in_doubt else "paused"
 
-    def _leave_out(self, error: ValueError, added: set[str]) -> None:
-        """Take back the state, and what the model or a tool has put into the context and cannot be stored."""
+    def _leave_out(self, error: ValueError, ids: set[str | None]) -> None:
+        """Take back what the model or a tool has put into the state and cannot be stored, and some messages."""
         log, context = self._record.log, self._record.context
         _log.warning("the last change of a turn of session %r is left out: %s", log.state.session_id, error)
         log.take_back()
-        refused = {error.message_id} if isinstance(error, MessageTooLarge) else set[str]()
-        context[:] = [message for message in context if message.id not in added | refused]
+        context[:] = [message for message in context if message.id not in ids]
 
     async def _project(self) -> None:
         await self._record.acknowledge()

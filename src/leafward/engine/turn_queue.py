@@ -127,7 +127,11 @@ async def turn_of(
         leaving.enter_context(_holding(queues, held))
         # Where the stream of a paused turn is not read on, this is left before the block is.
         control.leave_queue = leaving.aclose
-        yield held
+        try:
+            yield held
+        finally:
+            # The garbage collector closes the generators of an abandoned stream in any order.
+            await control.close()
 
 
 def _forget_read(queues: _Queues, held: Held, unread: list[Message]) -> None:
