@@ -75,13 +75,18 @@ class Turn:
                 async for part in parts:
                     async with aclosing(part):
                         async for event in part:
-                            yield event
+                            try:
+                                yield event
+                            except GeneratorExit:
+                                # Before anything else is closed, which the garbage collector does in any order.
+                                await end.cancel()
+                                raise
                             if end.was_stopped:
                                 # It was ended while the stream was not read on.
                                 raise TurnStopped
         except TurnStopped:
             await end.stop()
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
             await end.cancel()
             raise
         except Exception as error:
