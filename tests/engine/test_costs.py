@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
-from statistics import mode
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,15 +81,15 @@ class TestOnAServer:
 
         async def usual(rounds: int) -> int:
             # Until all connections know the statements there are more; what is done in the background also counts.
-            return mode([await trips(agent, rounds) for _ in range(CALLS)])
+            return min([await trips(agent, rounds) for _ in range(CALLS)])
 
         assert await usual(0) == CALL
         assert await usual(1) == CALL + ROUND
         assert await usual(3) == CALL + 3 * ROUND
         # Another process has no states in memory.
-        assert mode([await trips(adder(store), 0) for _ in range(CALLS)]) == CALL
+        assert min([await trips(adder(store), 0) for _ in range(CALLS)]) == CALL
         # In a session's first call the slot is made before the input is stored.
-        assert mode([await trips(agent, 0, new_id()) for _ in range(CALLS)]) == CALL + 1
+        assert min([await trips(agent, 0, new_id()) for _ in range(CALLS)]) == CALL + 1
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ async def test_a_process_that_is_lost_in_the_first_call_loses_nothing_of_it(hand
     store, _ = handles
     await store.states.save_list(SessionKey("s1", "alice"), "memory_messages", MEMORY)
     ctx = RuntimeContext("alice", "s1")
-    dying = DyingStore(store, commits, at_once=True)
+    dying: Any = DyingStore(store, commits, at_once=True)
     with suppress(Died):
         await ReActAgent("cook", ScriptedModel(["As you like."]), store=dying).call(user("With cream?", id="q1"), ctx)
     assert dying.is_dead

@@ -70,12 +70,15 @@ class TestRoundTrips(BehindAProxy):
     @pytest.fixture
     async def behind(self, store: ServerStore, through: str) -> AsyncGenerator[ServerStore]:
         async with opened(through, table_prefix=PREFIX) as behind:
+            self._behind = behind
             yield behind
 
     async def counted(self, proxy: Proxy, call: Callable[[], Awaitable[Any]]) -> int:
         """Return how many round trips a call takes once its statements are known."""
         for _ in range(WARM):
             await call()
+        # What is indexed in the background would be counted too, or have the connection that knows the statements.
+        await self._behind.settle()
         before = proxy.packets
         await call()
         return proxy.packets - before
@@ -192,8 +195,9 @@ class TestRoundTrips(BehindAProxy):
         await behind.messages.states(Scope.of("another"), None, NAMES)
         before = proxy.packets
         await look()
-        # Its lanes are asked for, and the head again; PostgreSQL's driver prepares both statements.
-        assert proxy.packets - before <= (1 if branches <= LANES else 5)
+        # Its lanes are asked for, and the head again; PostgreSQL's driver prepares both statements, and a long one
+        # may arrive in two pieces.
+        assert proxy.packets - before <= (1 if branches <= LANES else 6)
         assert await self.counted(proxy, look) == 1
         assert await self.counted(proxy, agent.whole_step) == 1
         assert await self.counted(proxy, lambda: self.first(behind, agent.whole_step)) == 1

@@ -291,7 +291,6 @@ class TestPowerCuts:
                 (place / "x.hash").write_bytes(mark)
                 assert texts(files) == saved[-1], (saved, mark)
 
-
     def test_nor_does_one_after_an_append_that_a_killed_process_did_not_end(
         self, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
