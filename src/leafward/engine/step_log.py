@@ -35,8 +35,6 @@ class StepLog(Protocol):
     state: AgentState
     note: TurnNote | None
     """The note of the turn that the last message belongs to."""
-    leaf_id: str | None
-    """The last message that is stored of this conversation."""
     known: dict[str, bool]
     """Which messages of the input are stored, and whether each is part of this conversation."""
     is_saved: bool
@@ -44,6 +42,11 @@ class StepLog(Protocol):
 
     is_projected: bool
     """Whether the slot shows what was loaded."""
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The last message that is stored of this conversation."""
+        ...
 
     async def load(self, defaults: AgentState, input_ids: Sequence[str] = (), *, adopts: bool = True) -> None:
         """Find out where the conversation stands; with `adopts`, store what has to be taken over from others.
