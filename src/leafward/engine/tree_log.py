@@ -205,8 +205,7 @@ class TreeLog:
         self.is_saved = self._options.saves_steps or at_boundary
         if not self.is_saved:
             # What the store will not take is refused now, while the turn can do without it.
-            for message in step.added:
-                draft_of(self._session, message)
+            self._tree.check(step.added)
             return
         if step.only_adds:
             await self._append(step.added, self._tree.view)
