@@ -44,7 +44,9 @@ class ReActAgent:
 
     `store` is a URL, an open store or a store of states; without one, states are JSON files in AgentScope's directory.
     One agent serves any number of users and sessions at once, and calls to one session run one after the other, here
-    and in other processes. What an agent opened itself is closed by `close()`, or by `async with`.
+    and in other processes. Agents that are called with the same user and session in one store share the conversation,
+    unless `state_name` or `slot="off"` keeps them apart. What an agent opened itself is closed by `close()`, or by
+    `async with`.
 
     Raises:
         ConfigurationError: an option is wrong, or two tools have one name.
@@ -95,7 +97,8 @@ class ReActAgent:
         """Answer a message, or several, and return the reply once it is stored.
 
         `None` goes on with an open turn. The same input again, after a crash or a lost connection, goes on with its
-        turn; input whose id is stored is never answered twice.
+        turn; input whose id is stored is never answered twice. Where a reply was cut off, the reply that is returned
+        then is its remainder; the first part is the message before it. Other input closes calls that wait for results.
 
         Raises:
             AgentShuttingDown: the agent is shutting down or closed. A call that waited has stored nothing; one that
@@ -116,6 +119,8 @@ class ReActAgent:
 
     async def stream(self, input: Input, ctx: RuntimeContext | None = None) -> AsyncGenerator[AgentEvent]:
         """Do what `call` does, and yield what happens meanwhile. Leaving the stream cancels the turn there.
+
+        Input that was answered before brings `AGENT_RESULT` without pieces. A stream that raises has no `AGENT_END`.
 
         Raises:
             Exception: as `call`.

@@ -57,7 +57,8 @@ class ScriptedModel:
     A reply is a text, a `Message`, an error to raise, a function, or a list of texts, parts, `ModelEvent`s, errors and
     functions, which are streamed in this order. A function is given the request. What it returns, or what it awaits
     if it is async, is streamed in its place, and `None` is nothing. So is `True`, which lets a reply wait for an event
-    of the test: `["Let me ", lambda _: event.wait(), "look."]`.
+    of the test: `["Let me look.", lambda _: event.wait(), call("search")]`. Each text is a block of its own; write
+    `TextDelta("Let me "), TextDelta("look.")` for pieces of one.
 
     `requests` holds what the model was asked. `chunk` is how many characters one event brings. Usage is estimated,
     unless a reply contains a `ModelUsage` or `usage` is given for all. A script that has no reply left raises
