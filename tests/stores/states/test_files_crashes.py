@@ -291,6 +291,23 @@ class TestPowerCuts:
                 (place / "x.hash").write_bytes(mark)
                 assert texts(files) == saved[-1], (saved, mark)
 
+    def test_several_lines_are_appended_behind_a_mark_that_is_on_disk(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files, path = opened(root), root / "s/x.jsonl"
+        files.put_list(S, "x", ["1"])
+        left = marks_on_disk(root / "s/x.hash", monkeypatch)
+        seen, pwrite = list[list[bytes]](), os.pwrite
+
+        def noted(number: int, data: bytes, place: int) -> int:
+            if path.stat().st_ino == os.fstat(number).st_ino:
+                seen.append([*left])
+            return pwrite(number, data, place)
+
+        monkeypatch.setattr(os, "pwrite", noted)
+        files.put_list(S, "x", ["1", "2", "3"])
+        assert seen == [[lists.appending(2, ["2", "3"]).encode()]]
+
     def test_nor_does_one_after_an_append_that_a_killed_process_did_not_end(
         self, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

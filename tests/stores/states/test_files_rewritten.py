@@ -16,7 +16,7 @@ from leafward import SessionKey, StateDecodeError, open_store
 from leafward.importers.agentscope import migrate
 from leafward.stores import AgentStateStore, InMemoryAgentStateStore, JsonFileAgentStateStore, JsonSession, Slot
 from leafward.stores.files import unfinished
-from leafward.stores.files.folder import Folder, Parts
+from leafward.stores.files.folder import Content, Folder, Parts
 from leafward.stores.files.state_names import lists_missing
 from tests.stores.states.killing import ROOT
 
@@ -96,9 +96,12 @@ class TestWhileJavaWrites:
             assert len(seen) > 3
             assert [*versions] == [*range(1, len(versions) + 1)]
 
-    @pytest.mark.parametrize("layout", ["1.x", "2.x"])
-    async def test_a_list_is_waited_for_until_its_hash_is_there(self, place: Path, layout: str) -> None:
+    @pytest.mark.parametrize(("layout", "hash"), [("1.x", HASH), ("2.x", HASH), ("1.x", "")])
+    async def test_a_list_is_waited_for_until_its_hash_is_there(self, place: Path, layout: str, hash: str) -> None:
         root = place.parent
+        # Java empties the file before it writes the hash, and may be killed between.
+        (place / "list.hash").write_text(hash)
+        age(place / "list.hash")
         if layout == "2.x":
             (root / "__anon__").mkdir()
             place = place.rename(root / "__anon__/s")
@@ -111,6 +114,25 @@ class TestWhileJavaWrites:
                 file.write('{"n":2}\n')
             (place / "list.hash").write_text("1f")
             assert await reading == [{"n": 1}, {"n": 2}]
+
+    async def test_a_list_that_java_finishes_during_a_read_is_not_taken_for_finished_before(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (place / "list.jsonl").write_text('{"n":1}\n')
+        content = Folder.content
+
+        def finish(self: Folder, parts: Parts, *, at_most: int | None = None) -> Content | None:
+            found = content(self, parts, at_most=at_most)
+            if parts[-1].startswith("list.") and (place / "list.hash").read_text() == HASH:
+                (place / "list.jsonl").write_text('{"n":1}\n{"n":2}\n')
+                (place / "list.hash").write_text("1f")
+            return found
+
+        async with JsonSession(place.parent) as states:
+            # Behind the lock, nothing is looked at twice.
+            await states.save("other", "x", {})
+            monkeypatch.setattr(Folder, "content", finish)
+            assert await states.get_list("s", "list") == [{"n": 1}, {"n": 2}]
 
     @pytest.mark.parametrize("text", ["", '{"n":1}\n{"n"'])
     async def test_a_first_list_is_waited_for(self, tmp_path: Path, text: str) -> None:
@@ -234,18 +256,20 @@ class TestWhileJavaWrites:
         assert (place / "list.hash").read_text().startswith("py:content ")
 
     @pytest.mark.parametrize("step", ["deleted", "half"])
-    @pytest.mark.parametrize("kind", ["append", "replace"])
+    @pytest.mark.parametrize(("kind", "flushes"), [("append", 1), ("append", 2), ("replace", 1), ("replace", 2)])
     async def test_a_list_that_java_begins_to_write_during_a_save_is_not_mixed_with_it(
-        self, place: Path, kind: str, step: str, monkeypatch: pytest.MonkeyPatch
+        self, place: Path, kind: str, flushes: int, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path, items = place / "list.jsonl", [{"of": 0, "n": n} for n in range(300)]
         ours = [*items, {"n": 300}] if kind == "append" else items[1:]
         lines = b'{"n":1}\n' * 200
         begun, java, sync = asyncio.Event(), list[int](), Folder.sync
+        # The mark is flushed first, then the lines.
+        after = iter(range(flushes))
 
         def begin(self: Folder, number: int) -> None:
             sync(self, number)
-            if not java:
+            if next(after, flushes) == flushes - 1:
                 path.unlink()
                 java.append(-1 if step == "deleted" else os.open(path, os.O_WRONLY | os.O_CREAT))
                 if step == "half":
@@ -255,6 +279,7 @@ class TestWhileJavaWrites:
         loop = asyncio.get_running_loop()
         async with JsonSession(place.parent) as states, JsonSession(place.parent) as readers:
             await states.save("other", "x", {})
+            await readers.save("other", "x", {})
             with monkeypatch.context() as patch:
                 patch.setattr(Folder, "sync", begin)
                 saving = asyncio.ensure_future(states.save_list("s", "list", ours))
@@ -263,6 +288,7 @@ class TestWhileJavaWrites:
                 await asyncio.sleep(0.1)
                 assert not saving.done()
                 assert not reading.done()
+                assert not [*place.parent.glob(".leafward.new*")]
             number = os.open(path, os.O_WRONLY | os.O_CREAT) if step == "deleted" else java[0]
             os.write(number, lines if step == "deleted" else lines[800:])
             os.close(number)
@@ -270,7 +296,6 @@ class TestWhileJavaWrites:
             await saving
             assert await reading in (ours, [{"n": 1}] * 200)
             assert await states.get_list("s", "list") == ours
-        assert not [*place.parent.glob(".leafward.new*")]
 
     async def test_a_list_that_java_saves_right_after_ours_keeps_its_hash(
         self, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -400,7 +425,7 @@ class TestWhatWasLeft:
             with path.open("wb", buffering=0) as java:
                 java.write(b'{"of":0,"n":0}\n{"of":0,"n":1}\n')
                 await asyncio.wait_for(states.save_list("s", "list", items[:5]), 5)
-                java.write(b'{"of":0,"n":2}\n{"of":')
+                java.write(b'{"of":1,"n":2}\n{"of":')
             assert await states.get_list("s", "list") == items[:5]
 
     async def test_a_line_that_was_added_to_our_list_is_read_without_a_warning(
