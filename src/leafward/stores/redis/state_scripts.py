@@ -308,10 +308,10 @@ return kept
 """
 )
 
-# ARGV: the name of what alone makes no session. With no name of a state, all that is there goes, also from an old place
-# that is not used: it would be used then. Returns whether there was anything.
+# ARGV: the name of what alone makes no session. With no name of a state, all that is there goes. What goes also goes
+# from an old place that is not used: it may be used then. Returns whether there was anything.
 DROP = _writing("""
-for _, set in ipairs(name == '' and unused or {}) do places[#places + 1] = {set = set} end
+for _, set in ipairs(unused) do places[#places + 1] = {set = set, old = true} end
 local removed = 0
 for _, place in ipairs(places) do
     local members = name == '' and redis.call('SMEMBERS', place.set) or {}
