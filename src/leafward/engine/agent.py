@@ -18,12 +18,14 @@ from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.events import AgentEvent
+from leafward.engine.model_call import OpenStream
 from leafward.engine.models.model import ChatModel
 from leafward.engine.small_state import without_marks
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import Turn, TurnSetup
+from leafward.engine.turn_control import TurnStopped
 from leafward.engine.turn_end import REASON
 from leafward.engine.turn_input import Input, TakenInput, read_input, take_input
 from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
@@ -135,21 +137,38 @@ class ReActAgent:
             ):
                 async for events in parts:
                     async with aclosing(events):
-                        async for event in events:
-                            control.hand_out()
-                            try:
-                                yield event
-                            except GeneratorExit:
-                                held.left = True
-                                raise
-                            finally:
-                                control.take_back()
-                            if control.leaving is not None:
-                                await to_its_end(control.leaving)
+                        try:
+                            async for event in events:
+                                if isinstance(event, AgentEvent):
+                                    control.hand_out()
+                                    yield event
+                                    control.take_back()
+                                    if control.leaving is not None:
+                                        await to_its_end(control.leaving)
+                                    continue
+                                try:
+                                    async for piece in event.pieces:
+                                        control.end_wait()
+                                        for shown in event.add(piece):
+                                            control.hand_out()
+                                            yield shown
+                                            control.take_back()
+                                            if control.stop is not None:
+                                                raise TurnStopped
+                                        control.begin_wait()
+                                except BaseException as error:
+                                    if control.is_with_reader:
+                                        raise
+                                    event.error = error
+                        except GeneratorExit:
+                            held.left = True
+                            raise
+                        finally:
+                            control.take_back()
 
     async def _parts(
         self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
-    ) -> AsyncGenerator[AsyncGenerator[AgentEvent]]:
+    ) -> AsyncGenerator[AsyncGenerator[AgentEvent | OpenStream]]:
         """Take up a session, and yield the parts of its stream; an event need not be passed on through here."""
         log = self._log(place, key, held)
         loading = log.load(self._fresh(key), [message.id for message in given])

@@ -17,6 +17,31 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
 
+class OpenStream:
+    """The stream of a model that is answering, for the reader of a turn's events to read itself.
+
+    So a piece of a reply is passed on once, not by every generator of a turn.
+    """
+
+    __slots__ = ("add", "error", "pieces")
+
+    def __init__(self, pieces: AsyncIterator[ModelEvent], reply: Reply) -> None:
+        self.pieces = pieces
+        self.add = reply.add
+        self.error: BaseException | None = None
+        """What ended it, if that is not its end."""
+
+    def close(self) -> None:
+        """Raise what ended it."""
+        error, self.error = self.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            # Its traceback leads here.
+            del error
+
+
 class ModelCall:
     """Asks a model once, and again after temporary errors; `reply` is what it answered, or has answered so far."""
 
@@ -27,8 +52,8 @@ class ModelCall:
         self._control = control
         self._retries = retries
 
-    async def events(self) -> AsyncGenerator[AgentEvent]:
-        """Yield what the model sends.
+    async def events(self) -> AsyncGenerator[AgentEvent | OpenStream]:
+        """Yield what shows the call, and the model's stream where its pieces belong, as `TurnControl` has to be kept.
 
         Raises:
             TurnStopped: the turn was interrupted or paused; `reply` holds what came before.
@@ -38,14 +63,11 @@ class ModelCall:
         for attempt in range(self._retries + 1):
             self.reply = Reply()
             yield self.reply.begin()
-            add = self.reply.add
             try:
                 async with self._asked() as stream:
-                    async for sent in stream:
-                        control.end_wait()
-                        for event in add(sent):
-                            yield event
-                        control.begin_wait()
+                    opened = OpenStream(stream, self.reply)
+                    yield opened
+                    opened.close()
                     control.end_wait()
             except ModelError as error:
                 for event in self.reply.end(discarded=True):

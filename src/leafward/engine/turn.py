@@ -13,7 +13,7 @@ from leafward.core.message import Message, user
 from leafward.engine.agent_store import Place
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
-from leafward.engine.model_call import ModelCall
+from leafward.engine.model_call import ModelCall, OpenStream
 from leafward.engine.models.model import ChatModel, ModelRequest
 from leafward.engine.models.reply import Reply
 from leafward.engine.paired_requests import paired
@@ -62,8 +62,10 @@ class Turn:
         self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, setup.tools)
         self._end.has_input = not taken.is_new
 
-    async def events(self) -> AsyncGenerator[AgentEvent]:
+    async def events(self) -> AsyncGenerator[AgentEvent | OpenStream]:
         """Store the input, if it is new, and run the turn; the last event brings its reply.
+
+        The reader reads a model's stream itself.
 
         Raises:
             AgentShuttingDown: the turn is paused, and can be resumed by another process.
@@ -98,7 +100,7 @@ class Turn:
 
     # One step after the other.
 
-    async def _parts(self) -> AsyncGenerator[AsyncGenerator[AgentEvent]]:
+    async def _parts(self) -> AsyncGenerator[AsyncGenerator[AgentEvent | OpenStream]]:
         """Take the steps of the turn, and yield the parts of its stream, each of which is read to its end."""
         if not self._end.has_input:
             await self._record.store()
@@ -153,7 +155,7 @@ class Turn:
         yield self._asked(_SUM_UP, tools=False)
         await self._sum_up(self._reply)
 
-    def _asked(self, reminder: str | None, *, tools: bool = True) -> AsyncGenerator[AgentEvent]:
+    def _asked(self, reminder: str | None, *, tools: bool = True) -> AsyncGenerator[AgentEvent | OpenStream]:
         """Ask the model; `_reply` is what it sends."""
         messages = paired(self._record.context)
         if reminder is None and messages and messages[-1].role == "assistant":

@@ -64,7 +64,7 @@ class TurnControl:
     """Lets the next call have the session; `None` while this one waits for it."""
     leaving: asyncio.Task[None] | None = None
     """Ends a turn whose stream is not read on."""
-    _is_with_reader: bool = False
+    is_with_reader: bool = False
     """Whether the stream's reader has an event and has not come for the next."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _waiting: asyncio.Task[object] | None = None
@@ -93,7 +93,7 @@ class TurnControl:
         if self.stop is None:
             self.stop = "shutdown"
         self._stop_now()
-        if self._is_with_reader:
+        if self.is_with_reader:
             self._leave()
 
     def force(self) -> None:
@@ -110,13 +110,13 @@ class TurnControl:
 
     def hand_out(self) -> None:
         """Take note that the reader of the stream gets an event; it may never come for the next one."""
-        self._is_with_reader = True
+        self.is_with_reader = True
         if self.is_shutting_down:
             self._leave()
 
     def take_back(self) -> None:
         """Take note that the reader has come for the next event, or has closed the stream."""
-        self._is_with_reader = False
+        self.is_with_reader = False
 
     def _leave(self) -> None:
         if self.leaving is None:
@@ -130,7 +130,7 @@ class TurnControl:
         finally:
             if self.leave_queue is not None:
                 await self.leave_queue()
-            if self._is_with_reader:
+            if self.is_with_reader:
                 # Else the reader has come back, and its call is about to end.
                 self.has_ended()
 
