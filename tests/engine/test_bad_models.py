@@ -164,7 +164,7 @@ async def test_a_model_that_fails_in_the_middle_fails_the_call_and_stores_nothin
     assert [message.text for message in await goes_on(store)] == ["Cook", "Done.", "And now?"]
 
 
-@pytest.mark.parametrize("piece", [b"bytes", 5, object(), WholePart({"no": "type"})])
+@pytest.mark.parametrize("piece", [b"bytes", None, 5, object(), WholePart({"no": "type"})])
 async def test_a_model_that_yields_rubbish_fails_the_call(store: Store, piece: object) -> None:
     class Broken:
         async def stream(self, request: Any) -> AsyncGenerator[Any]:

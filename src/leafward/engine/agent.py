@@ -133,50 +133,53 @@ class ReActAgent:
             slot = Slot(key.user_id, key.session_id)
             async with (
                 turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held,
-                aclosing(self._parts(given, place, key, held, ctx)) as parts,
+                aclosing(self._events(given, place, key, held, ctx)) as events,
             ):
-                async for events in parts:
-                    async with aclosing(events):
+                try:
+                    async for event in events:
+                        if isinstance(event, AgentEvent):
+                            control.hand_out()
+                            yield event
+                            control.is_with_reader = False
+                            if control.leaving is not None:
+                                await to_its_end(control.leaving)
+                            continue
+                        # A piece passes through this loop alone, so it is kept to what is needed.
                         try:
-                            async for event in events:
-                                if isinstance(event, AgentEvent):
-                                    control.hand_out()
-                                    yield event
-                                    control.take_back()
-                                    if control.leaving is not None:
-                                        await to_its_end(control.leaving)
-                                    continue
-                                try:
-                                    async for piece in event.pieces:
-                                        control.end_wait()
-                                        for shown in event.add(piece):
-                                            control.hand_out()
-                                            yield shown
-                                            control.take_back()
-                                            if control.stop is not None:
-                                                raise TurnStopped
-                                        control.begin_wait()
-                                except BaseException as error:
-                                    if control.is_with_reader:
-                                        raise
-                                    event.error = error
-                        except GeneratorExit:
-                            held.left = True
-                            raise
-                        finally:
-                            control.take_back()
+                            more = event.more
+                            async for sent in event.events:
+                                shown = more(sent)
+                                if shown is None:
+                                    event.others.append(sent)
+                                    break
+                                control.hand_out()
+                                yield shown
+                                control.is_with_reader = False
+                                if control.stop is not None:
+                                    raise TurnStopped
+                                # Each piece may be read by another task.
+                                control.waiting = asyncio.current_task(control.loop)
+                        except BaseException as error:
+                            if control.is_with_reader:
+                                raise
+                            event.error = error
+                except GeneratorExit:
+                    held.left = True
+                    raise
+                finally:
+                    control.is_with_reader = False
 
-    async def _parts(
+    async def _events(
         self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
-    ) -> AsyncGenerator[AsyncGenerator[AgentEvent | OpenStream]]:
-        """Take up a session, and yield the parts of its stream; an event need not be passed on through here."""
+    ) -> AsyncGenerator[AgentEvent | OpenStream]:
+        """Take up a session, and answer the input."""
         log = self._log(place, key, held)
         loading = log.load(self._fresh(key), [message.id for message in given])
         # What an earlier turn did not receive is asked for beside it.
         await (loading if held.mail is None else asyncio.gather(loading, held.mail.read()))
         if held.control.earlier:
             await _leave_out_stored(log, held)
-        yield _single(AgentEvent("AGENT_START", name=self.name))
+        yield AgentEvent("AGENT_START", name=self.name)
         if held.control.is_shutting_down:
             raise AgentShuttingDown(self.name)
         setup, state_name = self._setup, self._options.state_name
@@ -186,13 +189,15 @@ class ReActAgent:
             context = for_call(
                 ctx or RuntimeContext.empty(), user_id=key.user_id, session_id=key.session_id, agent_state=log.state
             )
-            yield Turn(setup, log, taken, place, held, context).events()
+            async with aclosing(Turn(setup, log, taken, place, held, context).events()) as events:
+                async for event in events:
+                    yield event
         else:
             if not log.is_projected:
                 await log.project()
             reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
-            yield _single(AgentEvent("AGENT_RESULT", reply.id, message=reply, committed=True))
-        yield _single(AgentEvent("AGENT_END", name=self.name))
+            yield AgentEvent("AGENT_RESULT", reply.id, message=reply, committed=True)
+        yield AgentEvent("AGENT_END", name=self.name)
 
     # Reaching a turn.
 
@@ -368,10 +373,6 @@ async def _leave_out_stored(log: StepLog, held: Held) -> None:
     sent, held.control.earlier = held.control.earlier, await log.unknown(held.control.earlier)
     if held.mail is not None:
         await held.mail.acknowledge({message.id for message in sent} - {message.id for message in held.control.earlier})
-
-
-async def _single(event: AgentEvent) -> AsyncGenerator[AgentEvent]:
-    yield event
 
 
 def _by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:

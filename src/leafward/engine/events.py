@@ -57,8 +57,9 @@ _KEYS = (
 """Fields that are written as they are, and AgentScope's names of them."""
 
 
-# A Struct of msgspec, because one is made for each piece: a frozen dataclass takes ten times as long.
-class AgentEvent(Struct, frozen=True):
+# A Struct of msgspec, because one is made for each piece: a frozen dataclass takes ten times as long. What it holds are
+# JSON values and messages, which lead to no cycle, so the garbage collector need not look at it.
+class AgentEvent(Struct, frozen=True, gc=False):
     """Something that happened in a turn; which fields are set depends on `type`.
 
     What a model or a tool sends while it works is provisional: a failed attempt is followed by `MODEL_CALL_END` with

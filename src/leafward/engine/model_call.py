@@ -20,23 +20,30 @@ _LONGEST_PAUSE_S = 30.0
 class OpenStream:
     """The stream of a model that is answering, for the reader of a turn's events to read itself.
 
-    So a piece of a reply is passed on once, not by every generator of a turn.
+    So a piece is passed on once, not by every generator of a turn. The reader reads as long as `more` shows what comes,
+    and leaves here what ended that: another event in `others`, or an error.
     """
 
-    __slots__ = ("add", "error", "pieces")
+    __slots__ = ("error", "events", "more", "others")
 
-    def __init__(self, pieces: AsyncIterator[ModelEvent], reply: Reply) -> None:
-        self.pieces = pieces
-        self.add = reply.add
+    def __init__(self, events: AsyncIterator[ModelEvent], reply: Reply) -> None:
+        self.events = events
+        self.more = reply.more
+        self.others: list[ModelEvent] = []
         self.error: BaseException | None = None
-        """What ended it, if that is not its end."""
 
-    def close(self) -> None:
-        """Raise what ended it."""
+    def take(self) -> list[ModelEvent]:
+        """Return the event that the reader came to, in a list that is empty at the end of the stream.
+
+        Raises:
+            BaseException: what the reader met instead.
+        """
         error, self.error = self.error, None
+        others, self.others = self.others, []
         try:
             if error is not None:
                 raise error
+            return others
         finally:
             # Its traceback leads here.
             del error
@@ -53,7 +60,7 @@ class ModelCall:
         self._retries = retries
 
     async def events(self) -> AsyncGenerator[AgentEvent | OpenStream]:
-        """Yield what shows the call, and the model's stream where its pieces belong, as `TurnControl` has to be kept.
+        """Yield what shows the call, and the model's stream wherever the reader is to read on in it.
 
         Raises:
             TurnStopped: the turn was interrupted or paused; `reply` holds what came before.
@@ -67,7 +74,11 @@ class ModelCall:
                 async with self._asked() as stream:
                     opened = OpenStream(stream, self.reply)
                     yield opened
-                    opened.close()
+                    while others := opened.take():
+                        for event in self.reply.add(others[0]):
+                            yield event
+                        control.begin_wait()
+                        yield opened
                     control.end_wait()
             except ModelError as error:
                 for event in self.reply.end(discarded=True):
@@ -90,11 +101,12 @@ class ModelCall:
             control.begin_wait()
             async with open_stream(self._model, self._request) as stream:
                 yield stream
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, Exception) as error:
+            # A model may turn its cancellation into an error of its provider.
             if control.was_ended():
                 raise TurnStopped from None
             task = asyncio.current_task()
-            if task is not None and not task.cancelling():
+            if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
                 raise ModelError("it cancelled itself") from error
             raise
 

@@ -65,9 +65,9 @@ class TurnControl:
     leaving: asyncio.Task[None] | None = None
     """Ends a turn whose stream is not read on."""
     is_with_reader: bool = False
-    """Whether the stream's reader has an event and has not come for the next."""
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _waiting: asyncio.Task[object] | None = None
+    """Whether the stream's reader has an event, and has neither come for the next nor closed the stream."""
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    waiting: asyncio.Task[object] | None = None
     """The task that waits right now, for the model or for its turn."""
     _cancelled: bool = False
     """Whether the wait was cancelled from here."""
@@ -106,17 +106,17 @@ class TurnControl:
         if not self.ended.done():
             self.ended.set_result(None)
 
-    # Around each event that is handed out.
+    # Around each event that is handed out, so kept to what is needed.
 
     def hand_out(self) -> None:
         """Take note that the reader of the stream gets an event; it may never come for the next one."""
+        # Nothing ends a wait, and no shutdown begins, without a stop.
+        if self.stop is not None:
+            self.end_wait()
+            if self.is_shutting_down:
+                self._leave()
+        self.waiting = None
         self.is_with_reader = True
-        if self.is_shutting_down:
-            self._leave()
-
-    def take_back(self) -> None:
-        """Take note that the reader has come for the next event, or has closed the stream."""
-        self.is_with_reader = False
 
     def _leave(self) -> None:
         if self.leaving is None:
@@ -141,7 +141,7 @@ class TurnControl:
         if self.turn is not None:
             await self.turn.cancel()
 
-    # Around each piece of a stream, so kept to what is needed.
+    # Around each wait that can be ended.
 
     def begin_wait(self) -> None:
         """Allow the wait that begins now to be ended.
@@ -150,20 +150,21 @@ class TurnControl:
             TurnStopped: it is not to begin.
         """
         if self.stop is not None:
+            self.end_wait()
             raise TurnStopped
-        self._waiting = current_task(self._loop)
+        self.waiting = current_task(self.loop)
 
     def end_wait(self) -> None:
         """Take note that the wait has ended by itself."""
-        if self._cancelled and self._waiting is not None:
+        if self._cancelled and self.waiting is not None:
             # Such as a model's stream that goes on in spite of a cancellation.
             self._cancelled = False
-            self._waiting.uncancel()
-        self._waiting = None
+            self.waiting.uncancel()
+        self.waiting = None
 
     def was_ended(self) -> bool:
         """Tell whether a cancellation of the wait came from here alone, and take it back if it did."""
-        task, self._waiting = self._waiting, None
+        task, self.waiting = self.waiting, None
         if not self._cancelled or task is None:
             return False
         self._cancelled = False
@@ -173,9 +174,9 @@ class TurnControl:
         """End a wait for the model, and say so to tools that look."""
         if self.interrupt_control is not None:
             self.interrupt_control.interrupt()
-        if self._waiting is not None and not self._cancelled:
+        if self.waiting is not None and not self._cancelled:
             self._cancelled = True
-            self._waiting.cancel()
+            self.waiting.cancel()
 
 
 def _report(leaving: asyncio.Task[None]) -> None:

@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from leafward.core.parts import Part
 
-# Structs of msgspec, because one is made for each piece: a frozen dataclass takes ten times as long.
+# Structs of msgspec, because one is made for each piece: a frozen dataclass takes ten times as long. Fields are JSON
+# values, which have no cycles, so the garbage collector need not look at the pieces.
 
 
-class TextDelta(Struct, frozen=True):
+class TextDelta(Struct, frozen=True, gc=False):
     """A piece of the text that the user sees.
 
     `fields` are further keys of the part, such as citations; later ones replace earlier ones of the same name.
@@ -27,7 +28,7 @@ class TextDelta(Struct, frozen=True):
     fields: Mapping[str, Any] | None = None
 
 
-class ThinkingDelta(Struct, frozen=True):
+class ThinkingDelta(Struct, frozen=True, gc=False):
     """A piece of the model's thinking.
 
     `fields` are further keys of the part, such as `signature`, or what only the provider can read. They may come
@@ -39,7 +40,7 @@ class ThinkingDelta(Struct, frozen=True):
     fields: Mapping[str, Any] | None = None
 
 
-class CallDelta(Struct, frozen=True):
+class CallDelta(Struct, frozen=True, gc=False):
     """A piece of a tool call: `id` and `name` are whole and come first, `arguments` are pieces of a JSON text.
 
     Without an index, a name begins another call. With an index, so does another id. A call without an id is given

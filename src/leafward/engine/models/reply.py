@@ -41,6 +41,7 @@ class _Block:
     """A block of the reply; its pieces are joined when the message is made."""
 
     __slots__ = (
+        "append",
         "call_id",
         "delta",
         "end",
@@ -48,6 +49,7 @@ class _Block:
         "has_ended",
         "id",
         "index",
+        "is_call",
         "is_id_made",
         "is_whole",
         "kind",
@@ -57,11 +59,13 @@ class _Block:
 
     def __init__(self, kind: type[Delta], id: str, index: int | None) -> None:
         self.kind = kind
+        self.is_call = kind is CallDelta
         self.id = id
         self.index = index
         self.delta: EventType = _TYPES[kind][1]
         self.end: EventType = _TYPES[kind][2]
         self.pieces: list[str] = []
+        self.append = self.pieces.append
         self.fields: dict[str, Any] = {}
         self.has_ended = False
         """Whether its end was shown."""
@@ -143,24 +147,28 @@ class Reply:
         Raises:
             ModelError: it is not an event of a model.
         """
+        shown = self.more(event)
+        return self._take(event) if shown is None else (shown,)
+
+    def more(self, event: ModelEvent) -> AgentEvent | None:
+        """Take one more piece of the block that the last one belonged to, as nearly every event is, and show it.
+
+        `None` means that the event is something else, which was not taken.
+        """
         block = self._last
-        # Nearly every event is one more piece of the block that the last one belonged to.
-        if block is None or block.kind is not type(event):
-            return self._take(event)
-        if type(event) is TextDelta or type(event) is ThinkingDelta:
-            piece = event.text
-            if event.index != block.index or event.fields is not None:
-                return self._take(event)
-        elif type(event) is CallDelta:
-            piece = event.arguments
-            if event.index != block.index or event.fields is not None or event.id or event.name:
-                return self._take(event)
+        delta: Any = event
+        if block is None or type(event) is not block.kind or delta.index != block.index or delta.fields is not None:
+            return None
+        if not block.is_call:
+            piece = delta.text
+        elif delta.id or delta.name:
+            return None
         else:
-            return self._take(event)
+            piece = delta.arguments
         if not piece:
-            return ()
-        block.pieces.append(piece)
-        return (AgentEvent(block.delta, self.id, block.id, piece, block.call_id, block.name),)
+            return None
+        block.append(piece)
+        return AgentEvent(block.delta, self.id, block.id, piece, block.call_id, block.name)
 
     def end(self, *, discarded: bool = False) -> Events:
         """End the blocks that are open, and return the last events of the call.
@@ -215,7 +223,7 @@ class Reply:
         if isinstance(event, CallDelta) and not block.name:
             block.name = event.name
         if piece:
-            block.pieces.append(piece)
+            block.append(piece)
             events.append(AgentEvent(block.delta, self.id, block.id, piece, block.call_id, block.name))
         return tuple(events)
 
