@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import MISSING, Field, fields
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -173,6 +174,34 @@ def _read_dict(read: _Read, value: object, where: str, *, of_lists: bool) -> dic
     # AgentScope leaves out a list that is null, and refuses an object that is.
     found = {name: item for name, item in read_object(value, where).items() if not of_lists or item is not None}
     return {name: read(item, f"{where}[{name!r}]") for name, item in found.items()}
+
+
+# ── copying ──────────────────────────────────────────────────────────────────
+
+
+def copy_record(record: R) -> R:
+    """Return a copy that shares with a record nothing that can be changed."""
+    kind = type(record)
+    made = kind.__new__(kind)
+    for name in _names(kind):
+        setattr(made, name, _copied(getattr(record, name)))
+    return made
+
+
+@cache
+def _names(kind: type[Record]) -> list[str]:
+    return [one.name for one in fields(cast(Any, kind))]
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or kind is bool or kind is int or value is None:
+        return value
+    if kind is dict:
+        return {name: _copied(item) for name, item in value.items()}
+    if kind is list:
+        return [_copied(item) for item in value]
+    return copy_record(value) if isinstance(value, Record) else deepcopy(value)
 
 
 # ── writing ──────────────────────────────────────────────────────────────────

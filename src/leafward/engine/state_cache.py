@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from copy import deepcopy
 from dataclasses import dataclass, replace
 
+from leafward.core.agent_records import copy_record
 from leafward.core.agent_state import AgentState, InterruptControl
 from leafward.core.agent_texts import write_texts
 from leafward.core.message import kept_with
@@ -73,6 +73,6 @@ class StateCache:
 
 def _copy(state: AgentState) -> AgentState:
     """Return a state that shares only its messages with another."""
-    small = deepcopy(replace(state, context=[], interrupt_control=InterruptControl()))
+    small = copy_record(replace(state, context=[], interrupt_control=InterruptControl()))
     small.context = list(state.context)
     return small

@@ -139,33 +139,45 @@ class MailWatch:
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._boxes: dict[Slot, MailBox] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        """Begins the next look. Most turns end before, so that none of them costs a task."""
         self._task: asyncio.Task[None] | None = None
 
     def add(self, box: MailBox) -> None:
         """Look after a turn that begins."""
         self._boxes[box.slot] = box
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look(), name="leafward turn mail")
+        if self._timer is None and (self._task is None or self._task.done()):
+            self._wait()
 
     def remove(self, box: MailBox) -> None:
         """Look no longer after a turn that has ended."""
         if self._boxes.get(box.slot) is box:
             del self._boxes[box.slot]
-        if not self._boxes and self._task is not None:
+        if self._boxes:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None:
             self._task.cancel()
             self._task = None
 
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOKS_EVERY_S, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.create_task(self._look(), name="leafward turn mail")
+
     async def _look(self) -> None:
-        while self._boxes:
-            await asyncio.sleep(LOOKS_EVERY_S)
-            try:
-                waiting = await self._leases.waiting(list(self._boxes))
-            except LeafwardError as error:
-                _log.warning("whether texts wait for running turns could not be asked: %s", error)
-                continue
-            for slot in waiting:
+        try:
+            for slot in await self._leases.waiting(list(self._boxes)):
                 if (box := self._boxes.get(slot)) is not None:
                     await self._read(box)
+        except LeafwardError as error:
+            _log.warning("whether texts wait for running turns could not be asked: %s", error)
+        if self._boxes and self._timer is None:
+            self._wait()
 
     async def _read(self, box: MailBox) -> None:
         try:
