@@ -15,7 +15,7 @@ from leafward.stores.gate import Gate
 from turns.loop import ANSWER, QUESTION, WRITTEN, Loop, serve
 
 PASSED_ON = 3
-"""Generators between a model and its reader in the bare chain: an agent, its turn, its call of the model."""
+"""Generators between a model and its reader in the bare chain, as loops are written: an agent, a turn, a model call."""
 
 
 @tool
@@ -78,14 +78,16 @@ class Leafward(Loop):
     # What is measured of leafward alone.
 
     async def chunks(self, pieces: int) -> dict[str, float]:
-        """Return the nanoseconds of one piece of a stream, through an agent and through the bare chain."""
+        """Return the nanoseconds of one piece of a stream: through an agent, the bare chain, and one generator."""
         async with open_store("memory://") as store:
             agent = ReActAgent("speaker", Words(pieces), store=store)
             spent = await _per_piece(agent.stream(QUESTION), pieces)
         bare: AsyncIterator[Any] = Words(pieces).stream(ModelRequest([]))
+        once = await _per_piece(_passed_on(bare), pieces)
+        bare = Words(pieces).stream(ModelRequest([]))
         for _ in range(PASSED_ON):
             bare = _passed_on(bare)
-        return {"agent": spent, "bare": await _per_piece(bare, pieces)}
+        return {"agent": spent, "bare": await _per_piece(bare, pieces), "once": once}
 
     async def crowd(self, sessions: int) -> dict[str, float]:
         """Return calls per second of many sessions at once, and of as many one after the other."""

@@ -119,19 +119,21 @@ def _tell_alone(setting: Setting, team: Team) -> None:
 
     chunks = [ask("chunks", pieces=20_000) for _ in range(profile.turn_rounds)]
     ratio = statistics.median(one["agent"] / one["bare"] for one in chunks)
-    agent, bare = (statistics.median(one[name] for one in chunks) for name in ("agent", "bare"))
+    agent, bare, once = (statistics.median(one[name] for one in chunks) for name in ("agent", "bare", "once"))
     queue = statistics.median(ask("queue", turns=20_000) for _ in range(profile.turn_rounds))
     crowd = ask("crowd", sessions=profile.crowd)
     idle = ask("idle", sessions=profile.idle)
     section = Section(
         "Turns: streams, crowds, idle sessions",
-        "The bare chain is the same model read through three async generators that pass its events on: what an agent, "
-        "its turn and its call of the model are at the least. The crowd has one round of tools in each session, all at "
-        "once on one agent; its memory is the most that Python's objects took. The local queue is a turn that nobody "
-        "waits for, without a lease. Idle sessions were served, and the agent's cache is full.",
+        "The bare chain is the same model read through three async generators that pass its events on, as an agent, "
+        "its turn and its call of the model usually are; one is the least that an agent can be. The crowd has one "
+        "round of tools in each session, all at once on one agent; its memory is the most that Python's objects took. "
+        "The local queue is a turn that nobody waits for, without a lease. Idle sessions were served, and the agent's "
+        "cache is full.",
         ["", "measured"],
     )
     section.rows += [
+        ["one piece of a stream, through one generator", f"{once:,.0f} ns"],
         ["one piece of a stream, through the bare chain", f"{bare:,.0f} ns"],
         ["one piece of a stream, through an agent", f"{agent:,.0f} ns ({times(ratio)})"],
         ["a turn of the local queue", f"{queue / 1_000:.1f} µs"],

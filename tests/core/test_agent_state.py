@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given
 
 from leafward.core.agent_contexts import PermissionRule, PlanModeContext, ToolContext, WorkingDirectory
+from leafward.core.agent_records import Record, copy_record
 from leafward.core.agent_state import AgentState, from_legacy
 from leafward.core.errors import Conflict, LeafwardError, StaleState, StateDecodeError
 from leafward.core.message import Message
@@ -68,6 +71,27 @@ def test_a_full_state_is_read_into_typed_values() -> None:
     assert state.plan_mode_context == PlanModeContext(True, "plans/PLAN.md")
     assert [message.role for message in state.context] == ["user", "assistant", "tool", "user", "assistant"]
     assert state.context[0].text == "Hello 你好"
+
+
+def test_a_copy_of_a_state_shares_nothing_that_can_be_changed() -> None:
+    state = replace(AgentState.from_json(FULL), context=[], extra={"ours": [{"deep": [1.5, ("a", ["b"])]}]})
+
+    def changeable(value: object) -> list[int]:
+        """Return which records, dicts and lists a value is made of."""
+        if isinstance(value, Record):
+            inner: Iterable[Any] = [getattr(value, one.name) for one in fields(value)]  # type: ignore[arg-type]
+        elif isinstance(value, (dict, list, tuple)):
+            inner = value.values() if isinstance(value, dict) else value
+        else:
+            return []
+        own = [] if isinstance(value, tuple) else [id(value)]
+        return own + [one for item in inner for one in changeable(item)]
+
+    copied = copy_record(state)
+
+    assert copied == state
+    assert len(changeable(state)) > 20
+    assert not set(changeable(copied)) & set(changeable(state))
 
 
 def test_an_empty_document_is_a_fresh_state_with_two_random_ids() -> None:

@@ -193,15 +193,16 @@ def _names(kind: type[Record]) -> list[str]:
     return [one.name for one in fields(cast(Any, kind))]
 
 
-def _copied(value: Any) -> Any:
-    kind = type(value)
-    if kind is str or kind is bool or kind is int or value is None:
+def _copied(value: object) -> object:
+    if value is None or isinstance(value, (str, int)):
         return value
-    if kind is dict:
-        return {name: _copied(item) for name, item in value.items()}
-    if kind is list:
-        return [_copied(item) for item in value]
-    return copy_record(value) if isinstance(value, Record) else deepcopy(value)
+    if isinstance(value, Record):
+        return copy_record(value)
+    if type(value) is dict:
+        return {name: _copied(item) for name, item in cast(dict[str, object], value).items()}
+    if type(value) is list:
+        return [_copied(item) for item in cast(list[object], value)]
+    return deepcopy(value)
 
 
 # ── writing ──────────────────────────────────────────────────────────────────
