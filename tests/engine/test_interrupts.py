@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Literal
 
 import pytest
 
@@ -59,3 +60,27 @@ async def test_an_interrupt_from_inside_the_model_ends_its_wait(store: Store) ->
         assert reason(await agent.call("Cook", ALICE)) == "INTERRUPTED"
 
 
+@pytest.mark.parametrize("save", ["step", "call"])
+@pytest.mark.parametrize("where", ["in a reply", "in a tool", "before a reply"])
+async def test_the_same_id_gives_the_interrupted_reply_again(
+    store: Store, where: str, save: Literal["step", "call"]
+) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        assert await agent.interrupt("alice", "s1", "stop")
+        return "stirred"
+
+    async def stop(_: ModelRequest) -> None:
+        assert await agent.interrupt("alice", "s1", "stop")
+
+    replies = {"in a reply": ["Half", stop, " a thought."], "in a tool": [call("stir", {})], "before a reply": [stop]}
+    agent = ReActAgent("cook", ScriptedModel([replies[where], "Served."]), store=store, tools=[stir], save=save)
+    first = await agent.call(user("Cook", id="q1"), ALICE)
+
+    again = await agent.call(user("Cook", id="q1"), ALICE)
+
+    assert (again.parts, reason(again)) == (first.parts, "INTERRUPTED")
+    assert (await agent.call(user("Serve", id="q2"), ALICE)).metadata is None
+    if where == "in a reply":
+        assert reason(await agent.call(user("Cook", id="q1"), ALICE)) == "INTERRUPTED"

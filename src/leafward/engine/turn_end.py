@@ -77,7 +77,7 @@ class TurnEnd:
 
     async def wait_for_user(self, reply: Message, reason: str) -> None:
         """Leave the turn open until the user has answered what this reply asks."""
-        await self._once(lambda: self._conclude(_with_reason(reply, reason), "asking"))
+        await self._once(lambda: self._conclude(with_reason(reply, reason), "asking"))
 
     async def stop(self) -> None:
         """End an interrupted turn, or pause it for a shutdown, where it stands."""
@@ -121,7 +121,7 @@ class TurnEnd:
             await self._store(pauses=True)
             return
         await self._store(joins=True)
-        self.result = _with_reason(self._record.last_reply(self._name), "INTERRUPTED")
+        self.result = with_reason(self._record.last_reply(self._name), "INTERRUPTED")
 
     async def _cancel(self) -> None:
         try:
@@ -158,6 +158,8 @@ class TurnEnd:
         while True:
             if said is not None:
                 record.context.append(said)
+            if joins:
+                self._say_why()
             results, left = self._results(pauses=pauses)
             # Between calls and their results there is no place for a message: the store keeps it for the next turn.
             sent = [*control.steering, *control.messages] if joins or (pauses and not left) else []
@@ -166,7 +168,7 @@ class TurnEnd:
             record.log.state.shutdown_interrupted = pauses and open != "running"
             joined = await record.unjoined(sent)
             try:
-                await record.store(results, joined, at_boundary=True, open=open, failed=failed)
+                await record.store(results, joined, at_boundary=True, open=open, failed=failed, interrupted=joins)
             except ValueError as error:
                 too_large = error.message_id if isinstance(error, MessageTooLarge) else None
                 if isinstance(error, ConfigurationError) or (is_taken_back and too_large not in ids_of(record.context)):
@@ -191,6 +193,12 @@ class TurnEnd:
         if said is not None:
             self._record.take(reply, None)
         return None if said is None else rename_repeated(said)
+
+    def _say_why(self) -> None:
+        """Have the last reply say that it was interrupted, unless it is stored; then the note says so."""
+        context = self._record.context
+        if context and context[-1].role == "assistant" and context[-1].id != self._record.log.leaf_id:
+            context[-1] = with_reason(context[-1], "INTERRUPTED")
 
     def _results(self, *, pauses: bool) -> tuple[list[CallResult], list[Call]]:
         """Return results for open calls, and the calls that stay open: in a pause, those that have not begun."""
@@ -233,8 +241,8 @@ class TurnEnd:
         await self._record.log.project()
 
 
-def _with_reason(message: Message, reason: str) -> Message:
-    """Return a reply that says why the turn ended; what is stored says nothing."""
+def with_reason(message: Message, reason: str) -> Message:
+    """Return a reply that says why the turn ended."""
     body = body_to_read(message)
     metadata: dict[str, Any] = {**(body.get("metadata") or {}), REASON: reason}
     return message_sharing(message.id, message.role, message.at, {**body, "metadata": metadata})

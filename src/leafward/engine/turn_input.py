@@ -14,6 +14,7 @@ from leafward.engine.known_input import match_input
 from leafward.engine.recovery import open_calls
 from leafward.engine.step_log import StepLog
 from leafward.engine.turn_control import TurnControl
+from leafward.engine.turn_end import with_reason
 from leafward.engine.turn_note import Openness, TurnNote
 from leafward.tools.definition import Tool
 
@@ -96,7 +97,8 @@ async def take_input(
     elsewhere = [one for one, on_path in log.known.items() if not on_path]
     found = match_input(given, await log.path_with(ids_of(given)), note, elsewhere=elsewhere, checked_out=inside)
     if found.action == "answer":
-        return found.reply
+        is_cut_off = note is not None and note.interrupted and given[-1].id in (*note.input, *note.joined)
+        return with_reason(found.reply, "INTERRUPTED") if found.reply is not None and is_cut_off else found.reply
     if found.action == "resume" and note is not None and not found.not_answered:
         control.steering[:0] = earlier
         return TakenInput(note)

@@ -29,6 +29,8 @@ class TurnNote:
     """How often calls were run again, by their idempotency keys."""
     failed: str | None = None
     """What ended the turn before it had a final reply: an error or a cancellation."""
+    interrupted: bool = False
+    """Whether an interrupt ended the turn."""
     joined: tuple[str, ...] = ()
     """The ids of the user's messages that came while it ran: steered, or with an interrupt."""
     state_name: str = "agent_state"
@@ -58,6 +60,7 @@ class TurnNote:
             slot=found.slot,
             attempts=found.attempts,
             failed=found.failed,
+            interrupted=found.interrupted,
             state_name=found.state,
             rest=rest,
         )
@@ -71,6 +74,8 @@ class TurnNote:
             found["attempts"] = dict(self.attempts)
         if self.failed is not None:
             found["failed"] = self.failed
+        if self.interrupted:
+            found["interrupted"] = True
         if self.state_name != "agent_state":
             found["state"] = self.state_name
         return {**found, **self.rest}
@@ -84,6 +89,7 @@ class _Document(msgspec.Struct):
     slot: int = 0
     attempts: dict[str, int] = {}
     failed: str | None = None
+    interrupted: bool = False
     state: str = "agent_state"
 
 
