@@ -43,7 +43,8 @@ async def test_an_interrupt_from_inside_the_model_gives_the_interrupted_reply(st
     assert reason(reply) == "INTERRUPTED"
     assert (await texts(agent))[-1] == "stop!"
     task = asyncio.current_task()
-    assert task is not None and not task.cancelling()
+    assert task is not None
+    assert not task.cancelling()
     # Nothing is left that would cancel a later wait.
     await asyncio.sleep(0)
 
@@ -84,3 +85,74 @@ async def test_the_same_id_gives_the_interrupted_reply_again(
     assert (await agent.call(user("Serve", id="q2"), ALICE)).metadata is None
     if where == "in a reply":
         assert reason(await agent.call(user("Cook", id="q1"), ALICE)) == "INTERRUPTED"
+
+
+@pytest.mark.parametrize("sent", [("interrupt", None), ("interrupt", "stop"), ("steer", "with salt")])
+async def test_a_turn_that_has_ended_is_not_reached(store: Store, sent: tuple[str, str | None]) -> None:
+    how, message = sent
+    agent = ReActAgent("cook", ScriptedModel(["Cooked.", "Served."]), store=store)
+    await agent.call("Cook", ALICE)
+
+    assert not await getattr(agent, how)("alice", "s1", message)
+
+    await agent.call("Serve", ALICE)
+    assert await texts(agent) == ["Cook", "Cooked.", "Serve", "Served."]
+
+
+async def test_a_turn_whose_reply_was_handed_out_is_not_reached(store: Store) -> None:
+    agent = ReActAgent("cook", ScriptedModel(["Cooked."]), store=store)
+
+    async for event in agent.stream("Cook", ALICE):
+        if event.type == "AGENT_RESULT":
+            assert not await agent.steer("alice", "s1", "with salt")
+            assert not await agent.interrupt()
+
+
+async def test_an_interrupt_that_comes_late_does_not_stop_a_call_that_waited(store: Store) -> None:
+    agent = ReActAgent("cook", ScriptedModel(["Cooked.", "Served."]), store=store)
+    await agent.call("Cook", ALICE)
+    serving = asyncio.create_task(agent.call("Serve", ALICE))
+
+    assert not await agent.interrupt("alice", "s1")
+
+    assert (await serving).text == "Served."
+
+
+async def test_without_arguments_only_a_turn_of_this_object_is_interrupted(store: Store) -> None:
+    thinks, is_free = asyncio.Event(), asyncio.Event()
+
+    async def think(_: ModelRequest) -> str:
+        thinks.set()
+        await is_free.wait()
+        return "Cooked."
+
+    first, second = (ReActAgent("cook", ScriptedModel(think), store=store) for _ in range(2))
+    cooking = asyncio.create_task(first.call("Cook", ALICE))
+    await thinks.wait()
+
+    assert not await second.interrupt()
+    assert await first.interrupt()
+
+    assert reason(await cooking) == "INTERRUPTED"
+
+
+async def test_an_interrupt_stops_although_its_message_is_too_long(store: Store) -> None:
+    thinks = asyncio.Event()
+
+    async def think(_: ModelRequest) -> str:
+        thinks.set()
+        await asyncio.sleep(60)
+        return "never said"
+
+    agent = ReActAgent("cook", ScriptedModel(think), store=store)
+    cooking = asyncio.create_task(agent.call("Cook", ALICE))
+    await thinks.wait()
+
+    with pytest.raises(ValueError, match=r"nothing was sent; send it as the input of the next call"):
+        await agent.steer("alice", "s1", "x" * 70_000)
+    assert not cooking.done()
+    with pytest.raises(ValueError, match=r"at most 65,536: the turn is interrupted without it"):
+        await agent.interrupt("alice", "s1", "x" * 70_000)
+
+    assert reason(await cooking) == "INTERRUPTED"
+    assert await texts(agent) == ["Cook"]

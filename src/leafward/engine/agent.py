@@ -91,7 +91,7 @@ class ReActAgent:
         self._cache = StateCache(state_cache)
         self._store = AgentStore(store, self.agent_id)
         self._calls = AgentCalls(name)
-        self._turns = AgentTurns(self._store, self.agent_id, name)
+        self._turns = AgentTurns(self._store, self._calls, self.agent_id, name)
 
     # Calls.
 
@@ -207,17 +207,22 @@ class ReActAgent:
         """Stop the running turn of a session at its next safe point, in whatever process; False when none runs.
 
         What was said so far is kept, every call gets a result, and the message is stored last, unanswered. Without
-        arguments it stops the one session that this agent is running in this process.
+        arguments it stops the one session that calls of this object are running.
 
         Raises:
             ConfigurationError: no session is named, and this agent is running several, which the text lists.
+            ValueError: the message has more than 64 KiB. The turn is stopped without it; send it with the next call.
         """
         if user_id is None and session_id is None:
             return await self._turns.interrupt_only(message)
         return await self._turns.send(self._slot(user_id, session_id), "interrupt", message)
 
     async def steer(self, user_id: str | None, session_id: str | None, message: str | Message) -> bool:
-        """Have a message join the running turn of a session after its current round of tools; False when none runs."""
+        """Have a message join the running turn of a session after its current round of tools; False when none runs.
+
+        Raises:
+            ValueError: the message has more than 64 KiB; nothing was sent.
+        """
         return await self._turns.send(self._slot(user_id, session_id), "steer", message)
 
     async def attach(self, user_id: str | None = None, session_id: str | None = None) -> AsyncGenerator[AgentEvent]:

@@ -43,6 +43,10 @@ class AgentCalls:
         """Whether the running code belongs to a tool of one of these calls."""
         return not self._calls.isdisjoint(turns_around())
 
+    def __contains__(self, control: TurnControl) -> bool:
+        """Tell whether a call is one of this agent's."""
+        return control in self._calls
+
     @contextmanager
     def begin(self) -> Generator[TurnControl]:
         """Take a call for the length of the block; it waits until its control says that the wait has ended.

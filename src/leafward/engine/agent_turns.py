@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any, Literal
@@ -9,27 +10,29 @@ from typing import Any, Literal
 from leafward.core.errors import ConfigurationError, LeaseLost
 from leafward.core.ids import Scope
 from leafward.core.message import Message
+from leafward.engine.agent_calls import AgentCalls
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.events import AgentEvent
 from leafward.engine.running_turn import RunningTurn
 from leafward.engine.turn_input import read_sent
 from leafward.engine.turn_mail import LocalBox, TurnText
 from leafward.engine.turn_queue import Held, queues_of
-from leafward.stores.leases import Slot
+from leafward.stores.leases import LONGEST_TEXT, Slot
 
 
 class AgentTurns:
     """Reaches turns by their user and session, whichever store their calls have named."""
 
-    def __init__(self, store: AgentStore, agent_id: str, name: str) -> None:
+    def __init__(self, store: AgentStore, calls: AgentCalls, agent_id: str, name: str) -> None:
         self._store = store
+        self._calls = calls
         self._agent_id = agent_id
         self._name = name
         self.label = f"agent:{agent_id}"
         """What the leases of these turns are labelled with."""
 
     async def interrupt_only(self, message: str | Message | None) -> bool:
-        """Stop the one turn that runs in this process.
+        """Stop the one turn of this agent's own calls.
 
         Raises:
             ConfigurationError: there are several, which the text lists.
@@ -38,7 +41,7 @@ class AgentTurns:
             (place, held.slot)
             for place in self._store.places()
             for held in queues_of(place).held.values()
-            if held.label == self.label
+            if held.label == self.label and held.control in self._calls and not held.control.is_over
         ]
         if len(running) > 1:
             listed = ", ".join(repr(slot.session_id) for _, slot in running)
@@ -50,6 +53,7 @@ class AgentTurns:
 
         Raises:
             ConfigurationError: it runs in several stores that calls have brought.
+            ValueError: the message is too long to be sent; an interrupt has stopped the turn without it.
         """
         return await self._send(await self._place_of(slot), slot, kind, message)
 
@@ -85,21 +89,42 @@ class AgentTurns:
 
     async def _send(self, place: Place, slot: Slot, kind: Literal["interrupt", "steer"], message: Any) -> bool:
         sent = None if message is None else read_sent(message)
+        held = self._held(place, slot)
+        if held is not None and held.control.is_over:
+            return False
         if place.store is None:
-            held = self._held(place, slot)
             if held is None or not isinstance(held.mail, LocalBox):
                 return False
             held.mail.take(kind, sent)
             return True
+        if (release := queues_of(place).releases.get(slot)) is not None:
+            await asyncio.wait((release,))
+            if self._held(place, slot) is not None:
+                # A call that waited: the turn that could be meant has ended.
+                return False
         leases = place.store.leases
         holder = await leases.holder(slot.session_id, slot.user_id)
         if holder is None or holder.label != self.label:
             return False
         text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
+        size = len(text.encode())
+        if size > LONGEST_TEXT and kind == "interrupt":
+            text = TurnText(kind, holder.token).write()
+        elif size > LONGEST_TEXT:
+            raise _too_long(size, "nothing was sent")
         reached = await leases.send(slot.session_id, slot.user_id, text, label=self.label)
         held = queues_of(place).held.get(slot)
         if reached and held is not None and held.mail is not None:
             # In this process there is no need to wait for the next look.
             with suppress(LeaseLost):
                 await held.mail.read()
+        if reached and size > LONGEST_TEXT:
+            raise _too_long(size, "the turn is interrupted without it")
         return reached
+
+
+def _too_long(size: int, outcome: str) -> ValueError:
+    return ValueError(
+        f"the message has {size:,} bytes, and a running turn is sent at most {LONGEST_TEXT:,}: {outcome}; "
+        "send it as the input of the next call"
+    )

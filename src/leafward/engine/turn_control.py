@@ -25,6 +25,11 @@ class TurnStopped(Exception):
 class Stoppable(Protocol):
     """A turn that can be ended from outside, once."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is stored, or could not be."""
+        ...
+
     async def stop(self) -> None:
         """End an interrupted turn, or pause it for a shutdown, where it stands."""
         ...
@@ -78,6 +83,11 @@ class TurnControl:
             (self.messages if kind == "interrupt" else self.steering).append(message)
         if kind == "interrupt":
             self.interrupt()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn has ended, although its session may still be held."""
+        return self.turn is not None and self.turn.is_over
 
     def interrupt(self) -> None:
         """Stop the turn at its next safe point; a wait for the model ends at once."""

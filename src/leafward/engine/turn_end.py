@@ -58,6 +58,11 @@ class TurnEnd:
         return self._ending is not None
 
     @property
+    def is_over(self) -> bool:
+        """Whether the end of the turn is stored, or could not be."""
+        return self._ending is not None and self._ending.done()
+
+    @property
     def was_stopped(self) -> bool:
         """Whether it ended, or is ending, because it was asked to stop."""
         return self._end == self._stop
