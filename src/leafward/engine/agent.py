@@ -14,6 +14,7 @@ from leafward.core.ids import check_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
+from leafward.engine.agent_options import check_choice, check_count, check_model, check_prompt, check_ttl
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
 from leafward.engine.custom_states import CustomStates
@@ -75,9 +76,15 @@ class ReActAgent:
     ) -> None:
         self.name = check_id("agent name", name)
         self.agent_id = check_id("agent id", name if agent_id is None else agent_id)
-        _check_choice("save", save, ("step", "call"))
-        _check_choice("slot", slot, ("call", "off"))
-        _check_choice("conflict_policy", conflict_policy, ("fail", "overwrite", "append_merge"))
+        check_model(model)
+        check_prompt(system_prompt)
+        check_count("max_iterations", max_iterations, "rounds", least=1)
+        check_count("retries", retries, "attempts", least=0)
+        check_count("state_cache", state_cache, "sessions", least=0)
+        check_ttl(lease_ttl)
+        check_choice("save", save, ("step", "call"))
+        check_choice("slot", slot, ("call", "off"))
+        check_choice("conflict_policy", conflict_policy, ("fail", "overwrite", "append_merge"))
         self._setup = TurnSetup(
             name, model, system_prompt.strip(), _by_name(tools), max_iterations=max_iterations, retries=retries
         )
@@ -86,8 +93,6 @@ class ReActAgent:
         )
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
-        if state_cache < 0:
-            raise ConfigurationError(f"state_cache is a number of sessions, 0 or more, not {state_cache!r}")
         self._cache = StateCache(state_cache)
         self._store = AgentStore(store, self.agent_id)
         self._calls = AgentCalls(name)
@@ -387,8 +392,3 @@ def _by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:
             raise ConfigurationError(f"two tools are named {one.name!r}: give one of them another name")
         found[one.name] = one
     return found
-
-
-def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigurationError(f"{option} is one of {', '.join(map(repr, choices))}, not {value!r}")
