@@ -209,3 +209,17 @@ async def test_the_state_of_a_context_is_that_in_its_store_and_under_its_key(own
     for name, ctx in contexts.items():
         state = await RuntimeContext.resolve_agent_state(ctx, agent)
         assert [message.text for message in state.context] == [name, name]
+
+
+async def test_a_store_of_states_that_a_call_has_named_is_freed_with_its_last_reference(own: Store) -> None:
+    agent = ReActAgent("cook", ScriptedModel(["Served."]), store=own)
+    named = InMemoryAgentStateStore()
+    await agent.call("Serve", alice(named))
+    await named.close()
+
+    freed = weakref.ref(named)
+    del named
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert freed() is None

@@ -134,20 +134,22 @@ class LocalBox:
 
 
 class MailWatch:
-    """Asks a store, once for all turns of this process, whether texts wait for them."""
+    """Asks a store, once for all turns of this process, whether texts wait for them.
 
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
+    It has the leases only while a turn runs: what is kept for an open store must not keep it alive.
+    """
+
+    def __init__(self) -> None:
         self._boxes: dict[Slot, MailBox] = {}
         self._timer: asyncio.TimerHandle | None = None
         """Begins the next look. Most turns end before, so that none of them costs a task."""
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, box: MailBox) -> None:
+    def add(self, box: MailBox, leases: Leases) -> None:
         """Look after a turn that begins."""
         self._boxes[box.slot] = box
         if self._timer is None and (self._task is None or self._task.done()):
-            self._wait()
+            self._wait(leases)
 
     def remove(self, box: MailBox) -> None:
         """Look no longer after a turn that has ended."""
@@ -162,22 +164,22 @@ class MailWatch:
             self._task.cancel()
             self._task = None
 
-    def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOKS_EVERY_S, self._begin)
+    def _wait(self, leases: Leases) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOKS_EVERY_S, self._begin, leases)
 
-    def _begin(self) -> None:
+    def _begin(self, leases: Leases) -> None:
         self._timer = None
-        self._task = asyncio.create_task(self._look(), name="leafward turn mail")
+        self._task = asyncio.create_task(self._look(leases), name="leafward turn mail")
 
-    async def _look(self) -> None:
+    async def _look(self, leases: Leases) -> None:
         try:
-            for slot in await self._leases.waiting(list(self._boxes)):
+            for slot in await leases.waiting(list(self._boxes)):
                 if (box := self._boxes.get(slot)) is not None:
                     await self._read(box)
         except LeafwardError as error:
             _log.warning("whether texts wait for running turns could not be asked: %s", error)
         if self._boxes and self._timer is None:
-            self._wait()
+            self._wait(leases)
 
     async def _read(self, box: MailBox) -> None:
         try:

@@ -52,8 +52,7 @@ class _Queues:
     """Leases that are being released."""
     unreleased: dict[Slot, Lease] = field(default_factory=dict[Slot, Lease])
     """Leases that a store was too full or too far away to take back, until they run out."""
-    watch: MailWatch | None = None
-    """`None` on a custom store of states."""
+    watch: MailWatch = field(default_factory=MailWatch)
     unread: dict[tuple[Slot, str | None], list[Message]] = field(
         default_factory=dict[tuple[Slot, str | None], list[Message]]
     )
@@ -80,7 +79,7 @@ def queues_of(place: Place) -> _Queues:
             type(cast(CustomStates, place.states).source).__name__,
         )
     if found is None:
-        found = _queues[place.shared] = _Queues(watch=None if place.store is None else MailWatch(place.store.leases))
+        found = _queues[place.shared] = _Queues()
     return found
 
 
@@ -124,7 +123,7 @@ async def turn_of(
             leaving.push_async_callback(_release, queues, held, ttl, getattr(place.store, "background", None))
             queues.loop = asyncio.get_running_loop()
             held.mail = MailBox(lease, control)
-        leaving.enter_context(_holding(queues, held))
+        leaving.enter_context(_holding(place, queues, held))
         # Where the stream of a paused turn is not read on, this is left before the block is.
         control.leave_queue = leaving.aclose
         try:
@@ -140,17 +139,17 @@ def _forget_read(queues: _Queues, held: Held, unread: list[Message]) -> None:
 
 
 @contextmanager
-def _holding(queues: _Queues, held: Held) -> Generator[None]:
+def _holding(place: Place, queues: _Queues, held: Held) -> Generator[None]:
     queues.held[held.slot] = held
     held.control.end_wait()
-    if queues.watch is not None and isinstance(held.mail, MailBox):
-        queues.watch.add(held.mail)
+    if place.store is not None and isinstance(held.mail, MailBox):
+        queues.watch.add(held.mail, place.store.leases)
     try:
         yield
     finally:
         held.ended = True
         del queues.held[held.slot]
-        if queues.watch is not None and isinstance(held.mail, MailBox):
+        if isinstance(held.mail, MailBox):
             queues.watch.remove(held.mail)
 
 
