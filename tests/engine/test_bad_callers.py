@@ -16,14 +16,17 @@ from leafward import (
     ReActAgent,
     RuntimeContext,
     Session,
+    SessionKey,
     StoreError,
     open_store,
     tool,
     tool_result,
     user,
 )
-from leafward.stores import Store
+from leafward.engine.custom_states import states_of
+from leafward.stores import JsonFileAgentStateStore, Store
 from leafward.testing import ScriptedModel, call
+from tests.engine.custom_stores import PlainStates
 from tests.engine.going_on import ALICE, goes_on, results
 
 
@@ -262,3 +265,36 @@ async def test_a_call_while_another_task_has_the_lease_waits_for_it(store: Store
     assert (await waiting).text == "Hello."
     await holding
     await goes_on(store)
+
+
+async def test_the_session_of_a_closed_agent_is_refused_as_its_calls_are(store: Store) -> None:
+    agent = ReActAgent("cook", ScriptedModel([]), store=store)
+    await agent.close()
+
+    with pytest.raises(AgentShuttingDown):
+        agent.session("alice", "s1")
+
+
+@pytest.mark.parametrize("kind", ["memory", "json", "custom"])
+async def test_clearing_a_session_that_is_unknown_stores_nothing(store: Store, tmp_path: Path, kind: str) -> None:
+    states: Any = {
+        "memory": lambda: store.states,
+        "json": lambda: JsonFileAgentStateStore(tmp_path),
+        "custom": PlainStates,
+    }[kind]()
+    agent = ReActAgent("cook", ScriptedModel([]), store=states)
+
+    await agent.clear_context("alice", "s1")
+
+    assert SessionKey("s1", "alice") not in await states_of(states).list_session_keys("alice")
+    await agent.close()
+
+
+async def test_an_agent_may_have_any_name_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTSCOPE_STATE_HOME", str(tmp_path))
+    for name in ("a/b", "a", "../b"):
+        async with ReActAgent(name, ScriptedModel([f"from {name}"]), default_session_id="s1") as agent:
+            await agent.call("Hi")
+            assert len((await agent.get_agent_state()).context) == 2
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["YS9i", "a", "Li4vYg"])

@@ -156,3 +156,16 @@ async def test_an_interrupt_stops_although_its_message_is_too_long(store: Store)
 
     assert reason(await cooking) == "INTERRUPTED"
     assert await texts(agent) == ["Cook"]
+
+
+async def test_a_tool_stops_its_turn_by_the_interrupt_control(store: Store) -> None:
+    @tool
+    async def stir(ctx: RuntimeContext) -> str:
+        """Stir."""
+        ctx.agent_state.interrupt_control.interrupt()
+        return "stirred"
+
+    agent = ReActAgent("cook", ScriptedModel([[call("stir", {})], "Served."]), store=store, tools=[stir])
+
+    assert reason(await agent.call("Cook", ALICE)) == "INTERRUPTED"
+    assert (await agent.call("Serve", ALICE)).text == "Served."

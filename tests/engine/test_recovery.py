@@ -137,6 +137,10 @@ def test_other_results_of_ours_are_interrupted_and_say_why(fate: Fate, text: str
     assert (found.parts[0]["state"], found.parts[0]["output"][0]["text"], found.metadata) == ("interrupted", text, None)
 
 
+def test_the_outcome_of_a_call_that_was_cut_off_is_unknown() -> None:
+    assert closing_result("r0", call(), "cut off").metadata == {"leafward_outcome": "unknown"}
+
+
 def test_two_processes_that_repair_at_once_make_the_same_result() -> None:
     one = call()
 

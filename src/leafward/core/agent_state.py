@@ -92,7 +92,7 @@ class AgentState(Record):
     def _text(self) -> StateText:
         rest = write_record(replace(self, context=[]))
         if not _is_exact(rest) or not _is_known(rest, self.extra):
-            rest = _checked(rest)
+            rest = _checked(rest, self.extra)
             _know(rest, self.extra)
         items = iter(rest.items())
         head = dict(takewhile(lambda item: item[0] != "context", items))
@@ -190,14 +190,15 @@ def _shared(rest: dict[str, Any], extra: Mapping[str, Any]) -> bytes:
     return encode({key: value for key, value in rest.items() if key not in _OF_A_SESSION and key not in extra})
 
 
-def _checked(rest: dict[str, Any]) -> dict[str, Any]:
+def _checked(rest: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state without its messages, as plain values.
 
     Raises:
         ValueError: it could not be read again, by us or by Java.
     """
+    key_of = Plain("a state").key
+    plain = {key_of(key): _plain(value, f"extra[{key!r}]" if key in extra else key) for key, value in rest.items()}
     try:
-        plain = Plain("a state", any_integers=True).copy(rest)
         read_back = write_record(read_record(AgentState, plain))
     except StateDecodeError as error:
         raise ValueError(f"this state cannot be written: {error.reason}") from error
@@ -205,6 +206,10 @@ def _checked(rest: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"this state cannot be written: {_difference(plain, read_back)} is not as its type says")
     check_limits(plain, "a state")
     return plain
+
+
+def _plain(value: object, where: str) -> Any:
+    return Plain(where, any_integers=True).copy(value, 1)
 
 
 def _difference(written: dict[str, Any], read: dict[str, Any]) -> str:

@@ -283,6 +283,10 @@ class ReActAgent:
             place, key = await self._place(RuntimeContext(user_id, session_id))
             slot = Slot(key.user_id, key.session_id)
             async with turn_of(place, slot, control, label=None, ttl=self._lease_ttl) as held:
+                found = self._log(place, key)
+                await found.load(self._fresh(key), adopts=False)
+                if found.is_new:
+                    return
                 log = self._log(place, key, held)
                 await log.load(self._fresh(key))
                 await log.clear()
@@ -291,9 +295,12 @@ class ReActAgent:
         """Return the conversation of a session, as the tree that it is.
 
         Raises:
+            AgentShuttingDown: the agent was closed.
             ConfigurationError: the agent's store is not open yet, or keeps no trees.
         """
         place = self._store.place
+        if self._store.is_closed:
+            raise AgentShuttingDown(self.name)
         if place is None:
             raise ConfigurationError(
                 "the agent's store is not open yet: enter `async with agent`, or give an open store"

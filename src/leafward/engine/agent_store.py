@@ -59,7 +59,7 @@ class AgentStore:
         self._lock = asyncio.Lock()
         self.place: Place | None = None
         """Where the agent keeps its conversations, once that is open."""
-        self._closed = False
+        self.is_closed = False
         self._of_calls: WeakSet[StateStore | CustomStates] = WeakSet()
         """Stores that calls have named, as long as somebody else has them."""
         if isinstance(given, Store):
@@ -76,7 +76,7 @@ class AgentStore:
         Raises:
             AgentShuttingDown: the agent was closed.
         """
-        if self._closed:
+        if self.is_closed:
             raise AgentShuttingDown(self._agent_id)
         if self.place is None:
             async with self._lock:
@@ -117,7 +117,7 @@ class AgentStore:
 
     async def close(self) -> None:
         """Close the store if the agent opened it; a store that it was given stays open."""
-        self._closed = True
+        self.is_closed = True
         async with self._lock:
             place, self.place = self.place, None
             if place is None:
@@ -130,7 +130,10 @@ class AgentStore:
 
 def _json_states(agent_id: str) -> StateStore:
     from leafward.stores.files.agent_context import agent_name
+    from leafward.stores.files.names import names_of
     from leafward.stores.files.own_states import JsonFileAgentStateStore
 
     home = os.environ.get("AGENTSCOPE_STATE_HOME") or "~/.agentscope/state"
-    return JsonFileAgentStateStore(Path(home).expanduser() / agent_name(agent_id))
+    # As a session's directory is named.
+    name = names_of(agent_id).home if "/" in agent_id else agent_name(agent_id)
+    return JsonFileAgentStateStore(Path(home).expanduser() / name)

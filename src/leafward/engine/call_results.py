@@ -53,7 +53,7 @@ def closing_result(parent_id: str | None, call: Call, fate: Fate) -> Message:
         state="interrupted",
         id=derived_id("result", parent_id, call.message.id, call.id),
         created_at=call.message.created_at,
-        metadata={OUTCOME: "unknown"} if fate == "unknown" else None,
+        metadata={OUTCOME: "unknown"} if fate in ("unknown", "cut off") else None,
     )
 
 

@@ -40,6 +40,8 @@ class StepLog(Protocol):
     is_saved: bool
     """Whether the last commit was written."""
 
+    is_new: bool
+    """Whether nothing was found of the session."""
     is_projected: bool
     """Whether the slot shows what was loaded."""
 

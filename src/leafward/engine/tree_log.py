@@ -72,6 +72,7 @@ class TreeLog:
         self.is_saved = True
         """Whether the last commit was written."""
         self.is_projected = False
+        self.is_new = False
         self._options = options
         self._tree = TreeEnd(store, key, options)
         self._slot = AgentSlot(states, key, options, cache)
@@ -150,9 +151,12 @@ class TreeLog:
                 self._stand_at(await self._tree.read(input_ids))
         else:
             await self._show_tree(defaults)
-            if self.leaf_id is None and self.note is None and (left := await self._slot.read_of_1x()) is not None:
-                # As AgentScope 2.x does.
-                await self._adopt(left, None, stores=adopts)
+            if self.leaf_id is None and self.note is None:
+                left = await self._slot.read_of_1x()
+                self.is_new = left is None
+                if left is not None:
+                    # As AgentScope 2.x does.
+                    await self._adopt(left, None, stores=adopts)
         if adopts and self._options.writes_slot:
             await self._slot.make(self.state)
 

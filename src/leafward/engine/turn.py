@@ -250,6 +250,7 @@ class Turn:
 
     def _look(self) -> None:
         """Stop here if the turn was asked to."""
+        self._control.heed_tools()
         if self._control.stop is not None:
             raise TurnStopped
 
@@ -258,6 +259,7 @@ class Turn:
         lease, mail = self._held.lease, self._held.mail
         if lease is not None and lease.has_texts and mail is not None:
             await mail.read()
+        self._control.heed_tools()
         if self._control.stop == "interrupt":
             raise TurnStopped
 

@@ -89,6 +89,12 @@ class TurnControl:
         """Whether the turn has ended, although its session may still be held."""
         return self.turn is not None and self.turn.is_over
 
+    def heed_tools(self) -> None:
+        """Stop the turn here if a tool has asked for it by `interrupt_control`."""
+        asked = self.interrupt_control is not None and self.interrupt_control.is_interrupted
+        if self.stop is None and asked:
+            self.stop = "interrupt"
+
     def interrupt(self) -> None:
         """Stop the turn at its next safe point; a wait for the model ends at once."""
         self.stop = "interrupt"

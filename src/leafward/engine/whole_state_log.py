@@ -36,6 +36,7 @@ class WholeStateLog:
         self.note: TurnNote | None = None
         self.leaf_id: str | None = None
         self.known: dict[str, bool] = {}
+        self.is_new = True
         self.is_saved = True
         self.is_projected = True
         self._states = states
@@ -47,6 +48,7 @@ class WholeStateLog:
         """Read the state; one without a note belongs to no turn."""
         found = await self._states.get(self.key, self._options.state_name, AgentState)
         state = defaults if found is None else found
+        self.is_new = found is None
         note = state.extra.get(TURN)
         self.note = None if note is None else TurnNote.read(note)
         self.state = replace(without_marks(state), session_id=self.key.session_id, user_id=self.key.user_id)
