@@ -406,3 +406,17 @@ def test_a_model_that_yields_something_else_is_an_error() -> None:
         Reply().add(bad)
     with pytest.raises(ModelError, match="WholePart that is not a JSON object with a type"):
         Reply().add(WholePart({"text": "a"}))
+
+
+def test_the_id_of_a_call_is_text_whatever_a_model_sends() -> None:
+    number: Any = 5
+    pieces: list[ModelEvent] = [
+        CallDelta(name="look", id=number, index=0),
+        CallDelta("{}", id=number, index=0),
+        WholePart({"type": "tool_use", "id": 6, "name": "look", "input": {}}),
+    ]
+    reply = Reply()
+    shown = [event for piece in pieces for event in reply.add(piece)]
+
+    assert [part["id"] for part in reply.message().parts] == ["5", "6"]
+    assert {event.call_id for event in shown} == {"5", "6"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from leafward.core.calls import Call
 from leafward.core.ids import new_id
 from leafward.core.json import try_parse
@@ -185,6 +187,9 @@ class Reply:
 
     def _take(self, event: ModelEvent) -> Events:
         if isinstance(event, CallDelta):
+            # Models are written by users.
+            if not isinstance(event.id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                event = replace(event, id=_call_id(event.id))
             return self._take_piece(event, CallDelta, event.arguments)
         if isinstance(event, TextDelta):
             return self._take_piece(event, TextDelta, event.text)
@@ -231,14 +236,14 @@ class Reply:
         if not isinstance(part, dict) or not isinstance(cast(Part, part).get("type"), str):
             raise ModelError("it yielded a WholePart that is not a JSON object with a type")
         whole = cast(Part, part)
-        if whole["type"] in CALLS and not whole.get("id"):
-            whole = {**whole, "id": _new_call_id()}
+        if whole["type"] in CALLS and (not isinstance(whole.get("id"), str) or not whole["id"]):
+            whole = {**whole, "id": _call_id(whole.get("id")) or _new_call_id()}
         self._end_newest(events)
         block_id = str(len(self._blocks))
         self._blocks.append(whole)
         call_id, name, text = "", "", ""
         if whole["type"] in CALLS:
-            types, call_id, name = _TYPES[CallDelta], str(whole["id"]), tool_name(whole)
+            types, call_id, name = _TYPES[CallDelta], whole["id"], tool_name(whole)
             text = Call(call_id, name, whole.get("input"), whole, Message("assistant", []), 0).written
         elif is_thinking(whole):
             types, text = _TYPES[ThinkingDelta], thinking_text(whole)
@@ -352,6 +357,11 @@ class Reply:
 def _is_unseen(part: Part) -> bool:
     """Tell a part of which a user sees nothing: thinking, or blank text."""
     return is_thinking(part) or (part["type"] == "text" and not str(part.get("text", "")).strip())
+
+
+def _call_id(sent: object) -> str:
+    """Return the id of a call as text: results name it so. Some models count their calls."""
+    return "" if sent is None else str(sent)
 
 
 def _new_call_id() -> str:
