@@ -36,6 +36,15 @@ def said(messages: list[Message]) -> list[str]:
     return found
 
 
+def asked(shown: list[str]) -> list[str]:
+    """Return what a model is asked where a context shows this: a result stands directly below its call."""
+    found = list(shown)
+    for row, text in enumerate(found):
+        if found[row - 1 : row] == ["edit"] and text != "done":
+            found[row : row + 2] = reversed(found[row : row + 2])
+    return found
+
+
 async def talk(store: Any) -> None:
     one = ReActAgent("cook", ScriptedModel(["1", "2"]), store=store)
     await one.call(user("one", id="u1"), ALICE)
@@ -92,7 +101,7 @@ def insert(context: list[Message]) -> None:
 
 
 CASES: dict[str, tuple[Edit, list[str], list[str]]] = {
-    # The edit, what the model sees when the tool has ended, what the tree holds.
+    # The edit, what the context shows when the tool has ended, what the tree holds.
     "append": (append, [*BEFORE, "three", "edit", "and more", "done"], [*BEFORE, "three", "edit", "and more", "done"]),
     "replace": (replace, ["ONE", *BEFORE[1:], *NEW], ["ONE", *BEFORE[1:], *NEW]),
     "remove": (remove, ["one", "two", "2", *NEW], [*BEFORE, *NEW]),
@@ -110,7 +119,7 @@ async def test_an_edit_is_seen_by_the_model_by_the_slot_and_by_the_next_call(sto
 
     assert (await one.call("three", ALICE)).text == "3"
 
-    assert said(list(model.requests[1].messages)) == shown
+    assert said(list(model.requests[1].messages)) == asked(shown)
     assert await in_tree(store) == [*stored, "3"]
     slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
     assert slot is not None
@@ -121,7 +130,7 @@ async def test_an_edit_is_seen_by_the_model_by_the_slot_and_by_the_next_call(sto
     model = ScriptedModel(["4"])
     await ReActAgent("cook", model, store=store).call("four", ALICE)
 
-    assert said(list(model.requests[0].messages)) == [*shown, "3", "four"]
+    assert said(list(model.requests[0].messages)) == asked([*shown, "3", "four"])
     assert await loaded(store, slot="off") == [*shown, "3", "four", "4"]
     assert await in_tree(store) == [*stored, "3", "four", "4"]
 
@@ -140,9 +149,9 @@ async def test_two_edits_of_one_turn_and_one_of_the_next_add_up(first: str, seco
         await _is_stored(store, said(list(model.requests[1].messages)))
 
 
-async def _is_stored(store: Store, shown: list[str]) -> None:
-    assert await loaded(store) == [*shown, "3"]
-    assert await loaded(store, slot="off") == [*shown, "3"]
+async def _is_stored(store: Store, request: list[str]) -> None:
+    assert asked(await loaded(store)) == [*request, "3"]
+    assert await loaded(store, slot="off") == await loaded(store)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -154,7 +163,7 @@ async def test_an_edit_is_kept_in_a_custom_store(case: str) -> None:
 
     await one.call("three", ALICE)
 
-    assert said(list(model.requests[1].messages)) == shown
+    assert said(list(model.requests[1].messages)) == asked(shown)
     assert await loaded(states) == [*shown, "3"]
 
 
@@ -166,7 +175,7 @@ async def test_an_edit_is_kept_when_only_whole_turns_are_stored(store: Store, ca
 
     await one.call("three", ALICE)
 
-    assert said(list(model.requests[1].messages)) == shown
+    assert said(list(model.requests[1].messages)) == asked(shown)
     assert await loaded(store, slot="off") == [*shown, "3"]
     assert await in_tree(store) == [*stored, "3"]
 
