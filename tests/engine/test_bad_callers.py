@@ -107,6 +107,8 @@ def signing(store: Store, *more: Any) -> ReActAgent:
         (tool_result("c3", "signed"), "no call 'c3' waits"),
         ([tool_result("c1", "signed"), tool_result("c3", "signed")], "no call 'c3' waits"),
         ([tool_result("c1", "signed"), tool_result("c1", "refused")], "two results for one call"),
+        ([tool_result("c2", "signed"), user("and hurry")], "calls still wait: c1"),
+        (Message("user", [*tool_result("c2", "signed").parts, {"type": "text", "text": "hurry"}]), "still wait: c1"),
     ],
 )
 async def test_wrong_results_are_refused_and_the_calls_still_wait(store: Store, wrong: Any, why: str) -> None:
@@ -122,6 +124,16 @@ async def test_wrong_results_are_refused_and_the_calls_still_wait(store: Store, 
         await agent.call(tool_result("c1", "signed after all"), ALICE)
     assert (await agent.call(tool_result("c2", "signed"), ALICE)).text == "Both are signed."
     assert results(await goes_on(store)) == {"c1": ("success", "signed"), "c2": ("success", "signed")}
+
+
+async def test_words_may_come_with_the_last_results(store: Store) -> None:
+    agent = signing(store, "Both are signed.")
+    await agent.call("Sign", ALICE)
+    await agent.call(tool_result("c2", "signed"), ALICE)
+
+    assert (await agent.call([tool_result("c1", "signed"), user("and hurry")], ALICE)).text == "Both are signed."
+
+    assert [message.text for message in await goes_on(store)][-3:-1] == ["and hurry", "Both are signed."]
 
 
 async def test_results_that_are_sent_again_get_the_stored_reply(store: Store) -> None:

@@ -151,10 +151,12 @@ def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> bool:
     """Tell whether the input is the results of calls that wait for them.
 
     Raises:
-        ValueError: it holds a result for a call that does not wait, or two for one call.
+        ValueError: it holds a result for a call that does not wait, or two for one call, or words beside results while
+            other calls still wait.
     """
     pairs = pair(messages)
-    answered = [result.call_id for result in sorted(pairs.orphans, key=pairs.places.__getitem__)]
+    results = sorted(pairs.orphans, key=pairs.places.__getitem__)
+    answered = [result.call_id for result in results]
     if not answered:
         return False
     waiting = {call.id for call in open}
@@ -164,4 +166,10 @@ def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> bool:
         raise ValueError(f"no call {strange[0]!r} waits for a result; those that wait: {known}")
     if len(set(answered)) != len(answered):
         raise ValueError("the input holds two results for one call: send one")
+    left = waiting - {result.call_id for result in results if result.final}
+    if left and any(not isinstance(item, Result) for row in pairs.items for item in row):
+        raise ValueError(
+            f"the input holds words beside results, and calls still wait: {', '.join(sorted(left))}. "
+            "Send their results with it, or the words later"
+        )
     return True
