@@ -192,22 +192,50 @@ def _wrong_fields(ctx: RuntimeContext) -> None:
     ctx.agent_state.tool_context.max_cache_files = 0
 
 
-@pytest.mark.parametrize("spoil", [_system_message, _wrong_type, _not_json, _twice, _wrong_fields])
-async def test_a_state_that_cannot_be_stored_fails_the_call_and_is_taken_back(store: Store, spoil: Any) -> None:
+def _no_context(ctx: RuntimeContext) -> None:
+    setattr(ctx.agent_state, "context", None)  # noqa: B010
+
+
+def _tuple(ctx: RuntimeContext) -> None:
+    setattr(ctx.agent_state, "context", tuple(ctx.agent_state.context))  # noqa: B010
+
+
+def _large_view(ctx: RuntimeContext) -> None:
+    for _ in range(3):
+        ctx.agent_state.context.insert(0, Message("user", "x" * 3_000_000))
+
+
+def _large_update(ctx: RuntimeContext) -> None:
+    ctx.agent_state.context[0] = Message("user", "x" * 9_000_000, id=ctx.agent_state.context[0].id)
+
+
+SPOILED = [_system_message, _wrong_type, _not_json, _twice, _wrong_fields, _no_context, _tuple]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "save"),
+    [*((one, save) for one in SPOILED for save in ("step", "call")), (_large_view, "step"), (_large_update, "step")],
+)
+async def test_a_state_that_cannot_be_stored_fails_the_call_and_is_taken_back(
+    store: Store, spoil: Any, save: Any
+) -> None:
     @tool
     async def cook(ctx: RuntimeContext) -> str:
         """Cook."""
         spoil(ctx)
         return "cooked"
 
-    agent = ReActAgent("cook", ScriptedModel([[call("cook", {}, id="c1")]]), store=store, tools=[cook])
-    with pytest.raises(ValueError, match=r"system|cannot be written|not a JSON|two messages") as failed:
+    script = [[call("cook", {}, id="c1")], *(["Done."] if save == "call" else [])]
+    agent = ReActAgent("cook", ScriptedModel(script), store=store, tools=[cook], save=save)
+    reasons = r"system|cannot be written|not a JSON|two messages|not a list|cannot be stored, and was taken back"
+    with pytest.raises(ValueError, match=reasons) as failed:
         await agent.call("Cook", ALICE)
 
     assert not getattr(failed.value, "__notes__", [])
     assert spoil is not _not_json or "extra['mine'] holds a object" in str(failed.value)
-    asked = await goes_on(store)
+    asked = [message for message in await goes_on(store) if message.text != "Done."]
     assert [message.role for message in asked] == ["user", "assistant", "tool", "user"]
+    assert asked[0].text == "Cook"
     assert results(asked)["c1"] == ("success", "cooked")
     state = await agent.get_agent_state("alice", "s1")
     assert (state.permission_context.mode, state.extra) == ("default", {})

@@ -40,6 +40,13 @@ def take_step(context: list[Message], stored: Sequence[Message], view: View = NO
     return Step(list(context), added, extended and not is_seen)
 
 
+def take_back_edits(context: list[Message], stored: Sequence[Message]) -> None:
+    """Have a context as of the last step, with what was appended to it since."""
+    known = set(ids_of(stored))
+    end = next((row + 1 for row in range(len(context) - 1, -1, -1) if context[row].id in known), 0)
+    context[:] = [*stored, *context[end:]]
+
+
 def _refuse(context: list[Message], known: set[str], *, start: int | None) -> None:
     """Refuse what stands below `start`; all of it is new, if one is given."""
     taken = set[str]() if start is None else known

@@ -117,14 +117,16 @@ class TreeEnd:
             {name: value for name, value in wanted.items() if name not in in_force or value != in_force[name]}
         )
 
-    def check(self, messages: Sequence[Message]) -> None:
-        """Look whether the store would take messages.
+    def check(self, messages: Sequence[Message], view: View = NO_VIEW) -> None:
+        """Look whether the store would take messages and a view.
 
         Raises:
             MessageTooLarge: one of them is larger than it takes.
         """
         for message in messages:
             draft_of(self._session, message)
+        if view != self.view:
+            self._attached({self._names[2]: view.write()})
 
     async def append(
         self, messages: Sequence[Message], wanted: Documents, view: View, usage: Usage | None, shown: Sequence[str]

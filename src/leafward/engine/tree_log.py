@@ -9,13 +9,13 @@ from operator import is_
 from typing import Any
 
 from leafward.core.agent_state import AgentState
-from leafward.core.errors import ConfigurationError, MessageNotFound, SessionNotFound, StaleState
+from leafward.core.errors import ConfigurationError, MessageNotFound, MessageTooLarge, SessionNotFound, StaleState
 from leafward.core.ids import new_id
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
 from leafward.engine.agent_slot import AgentSlot
-from leafward.engine.context_edits import Step, take_step
+from leafward.engine.context_edits import Step, take_back_edits, take_step
 from leafward.engine.context_view import NO_VIEW, Difference, View, compare, difference, render
 from leafward.engine.recovery import note_of_others
 from leafward.engine.slot_conflict import (
@@ -107,8 +107,7 @@ class TreeLog:
         self._tree.is_begun = not self._options.saves_steps
         if self._tree.is_begun:
             await self._tree.note_incarnation()
-        if self._options.conflict_policy != "fail":
-            self._loaded_small = write_small_state(self.state)
+        self._loaded_small = write_small_state(self.state)
 
     async def _load(self, defaults: AgentState, input_ids: Sequence[str], *, adopts: bool) -> None:
         slot, head = await asyncio.gather(self._slot.read(), self._tree.read(input_ids))
@@ -200,7 +199,8 @@ class TreeLog:
         Raises:
             LeaseLost: another holder has the session; nothing was written.
             SessionNotFound: the session was deleted meanwhile; nothing was written.
-            ValueError: the context holds what it may not; that was taken out of it, and nothing was written.
+            ValueError: the context holds what it may not, or was changed in a way that is too large to be stored; that
+                was taken back, and nothing was written.
         """
         # At a boundary the slot is written next, and has one more version then.
         self.note = replace(note, slot=self._slot.version + at_boundary if self._options.writes_slot else 0)
@@ -228,12 +228,19 @@ class TreeLog:
         """Show what others did to the session meanwhile, say a summary: a slot of this version has to show it."""
         path = await self._tree.path()
         context = self.state.context
-        if len(context) == len(self._shown) and all(map(is_, context, self._shown)):
+        # A tool may have put something else in its place, which the next step refuses.
+        is_list = isinstance(context, list)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if is_list and len(context) == len(self._shown) and all(map(is_, context, self._shown)):
             context[:] = render(path, self._tree.view)
             self._shown, self._tree.is_behind = list(context), False
 
     async def _store_edits(self, step: Step) -> None:
         found = difference(await self._tree.path(), self._tree.view, step.shown, arrived=ids_of(step.added))
+        try:
+            self._tree.check(found.updated, found.view)
+        except MessageTooLarge as error:
+            take_back_edits(self.state.context, self._shown)
+            raise ValueError(f"a change of the context cannot be stored, and was taken back: {error}") from error
         unchanged = set(map(id, self._shown))
         for message in found.updated:
             # Another process may have updated what this turn has not touched.
@@ -265,8 +272,8 @@ class TreeLog:
             raise SessionNotFound(self.key.session_id)
 
     def take_back(self) -> None:
-        """Have the small state as it is stored."""
-        put_back(self.state, self._tree.small_state)
+        """Have the small state as it is stored, or as the call began with it."""
+        put_back(self.state, self._tree.small_state or self._loaded_small)
 
     async def clear(self) -> None:
         """Start before the first message, with all that is in force now but the summary."""

@@ -38,13 +38,23 @@ class TurnRecord:
         self._held = held
         self._used: Usage | None = None
         """What the last reply used, until a commit counts it."""
-        context = log.state.context
+        context = self._context = log.state.context
+        self._refused: ValueError | None = None
+        """What a tool has put in the place of the context, until that is raised."""
         self._first = next((row for row, one in enumerate(context) if one.id in note.input), len(context))
         """Where the messages of this turn begin in the context."""
 
     @property
     def context(self) -> list[Message]:
-        return self.log.state.context
+        """The conversation; what a tool has put in its place and is not a list is taken back."""
+        state = self.log.state
+        if isinstance(state.context, list):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self._context = state.context
+        else:
+            kind = type(state.context).__name__
+            self._refused = ValueError(f"the context was set to a {kind}, which is not a list: change it in place")
+            state.context = self._context
+        return self._context
 
     @property
     def reply(self) -> Reply | None:
@@ -70,6 +80,7 @@ class TurnRecord:
         Return the results as they are stored: one that is too large says so instead.
 
         Raises:
+            ValueError: the context was set to what is not a list; it is as before, with what is to be stored.
             Exception: as `StepLog.commit`.
         """
         context = self.context
@@ -77,6 +88,9 @@ class TurnRecord:
         context.extend(message for _, message in results)
         context.extend(messages)
         self.note = replace(self.note, **note)
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
         used, self._used = self._used, None
         try:
             await self.log.commit(self.note, usage=used, at_boundary=at_boundary)
