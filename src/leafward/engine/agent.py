@@ -151,7 +151,7 @@ class ReActAgent:
                             continue
                         # A piece passes through this loop alone, so it is kept to what is needed.
                         try:
-                            more = event.more
+                            more, loop = event.more, asyncio.get_running_loop()
                             async for sent in event.events:
                                 shown = more(sent)
                                 if shown is None:
@@ -163,7 +163,7 @@ class ReActAgent:
                                 if control.stop is not None:
                                     raise TurnStopped
                                 # Each piece may be read by another task.
-                                control.waiting = asyncio.current_task(control.loop)
+                                control.waiting = asyncio.current_task(loop)
                         except BaseException as error:
                             if control.is_with_reader:
                                 raise

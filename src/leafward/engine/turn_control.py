@@ -71,7 +71,7 @@ class TurnControl:
     """Ends a turn whose stream is not read on."""
     is_with_reader: bool = False
     """Whether the stream's reader has an event, and has neither come for the next nor closed the stream."""
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     waiting: asyncio.Task[object] | None = None
     """The task that waits right now, for the model or for its turn."""
     _cancelled: bool = False
@@ -168,7 +168,7 @@ class TurnControl:
         if self.stop is not None:
             self.end_wait()
             raise TurnStopped
-        self.waiting = current_task(self.loop)
+        self.waiting = current_task(self._loop)
 
     def end_wait(self) -> None:
         """Take note that the wait has ended by itself."""
