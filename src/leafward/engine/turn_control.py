@@ -190,9 +190,9 @@ class TurnControl:
         """End a wait for the model, and say so to tools that look."""
         if self.interrupt_control is not None:
             self.interrupt_control.interrupt()
-        if self.waiting is not None and self.waiting is current_task(self.loop):
+        if self.waiting is not None and self.waiting is current_task(self._loop):
             # The model itself asks. A task that cancels itself may end this wait first, and be cut off in the next one.
-            self.loop.call_soon(self._end_wait_now)
+            self._loop.call_soon(self._end_wait_now)
         else:
             self._end_wait_now()
 
