@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from leafward.core.calls import Call
+from leafward.core.calls import Call, answered_id
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import derived_id
-from leafward.core.message import Message
+from leafward.core.message import Message, body_to_read, message_sharing
+from leafward.core.parts import Part
 from leafward.engine.events import AgentEvent
 from leafward.tools.runner import Outcome, failed
 
@@ -55,6 +57,23 @@ def closing_result(parent_id: str | None, call: Call, fate: Fate) -> Message:
         created_at=call.message.created_at,
         metadata={OUTCOME: "unknown"} if fate in ("unknown", "cut off") else None,
     )
+
+
+def results_among(calls: Sequence[Call], messages: Iterable[Message]) -> list[tuple[str, Message]]:
+    """Return the messages that hold final results of calls of one reply, each with the id of the call."""
+    return [(call.id, message) for message in messages for call in calls if _final_results(call, message)]
+
+
+def result_again(parent_id: str | None, call: Call, message: Message) -> Message:
+    """Return the result of a call as another message has it, which the conversation does not show."""
+    id = derived_id("result", parent_id, call.message.id, call.id)
+    parts = _final_results(call, message)[:1]
+    return message_sharing(id, message.role, message.at, {**body_to_read(message), "parts": parts})
+
+
+def _final_results(call: Call, message: Message) -> list[Part]:
+    parts: list[Part] = body_to_read(message)["parts"]
+    return [part for part in parts if answered_id(part) == call.id and part.get("state") != "running"]
 
 
 def result_of(call: Call, outcome: Outcome) -> Message:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from leafward.core.agent_state import AgentState
+from leafward.core.calls import Call
 from leafward.core.message import Message
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import Usage
@@ -64,6 +65,13 @@ class StepLog(Protocol):
 
     async def unknown(self, messages: Sequence[Message]) -> list[Message]:
         """Return those of some messages that are not stored."""
+        ...
+
+    async def stored_results(self, calls: Sequence[Call]) -> dict[str, Message | None]:
+        """Return the results that are stored of calls of one reply, which the context shows without one, by call id.
+
+        Something may hide them, say a summary. It is `None` where only other branches have one.
+        """
         ...
 
     async def is_inside(self) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from leafward.core.attached_state import TURN, AttachedState, attach
 from leafward.core.errors import MessageNotFound, SessionNotFound
 from leafward.core.ids import Scope
-from leafward.core.message import Message
+from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
 from leafward.engine.context_view import NO_VIEW, View
 from leafward.engine.small_state import state_name_in_tree, view_name_in_tree
@@ -79,6 +80,17 @@ class TreeEnd:
     async def is_inside(self) -> bool:
         """Tell whether there are messages below."""
         return self.leaf_id is not None and bool(await self._messages.children(self._scope, self.leaf_id))
+
+    async def below(self, reply_id: str) -> list[Message]:
+        """Return what stands between a reply and the next one, on every branch; nothing if it is not stored."""
+        found: list[Message] = []
+        above = [reply_id]
+        with suppress(MessageNotFound):
+            while above:
+                children = await self._messages.children(self._scope, above.pop())
+                found += (deeper := [message for message in children if message.role != "assistant"])
+                above += ids_of(deeper)
+        return found
 
     async def present(self, shown: Sequence[str]) -> Head:
         """Return where the session stands now; `shown` are messages that were stored there.

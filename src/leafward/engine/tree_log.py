@@ -9,12 +9,14 @@ from operator import is_
 from typing import Any
 
 from leafward.core.agent_state import AgentState
+from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageNotFound, MessageTooLarge, SessionNotFound, StaleState
 from leafward.core.ids import new_id
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
 from leafward.engine.agent_slot import AgentSlot
+from leafward.engine.call_results import results_among
 from leafward.engine.context_edits import Step, take_back_edits, take_step
 from leafward.engine.context_view import NO_VIEW, Difference, View, compare, difference, render
 from leafward.engine.recovery import note_of_others
@@ -184,6 +186,15 @@ class TreeLog:
         """Return those of some messages that are not stored."""
         known = await self._tree.known(ids_of(messages))
         return [message for message in messages if message.id not in known]
+
+    async def stored_results(self, calls: Sequence[Call]) -> dict[str, Message | None]:
+        """Return the results that are stored of calls without one; `None` for those that only other branches have."""
+        if not calls:
+            return {}
+        below = results_among(calls, await self._tree.below(calls[0].message.id))
+        on_path = await self._tree.known([message.id for _, message in below]) if below else {}
+        found = dict[str, Message | None].fromkeys(call_id for call_id, _ in below)
+        return found | {call_id: message for call_id, message in below if on_path.get(message.id)}
 
     async def is_inside(self) -> bool:
         """Tell whether the conversation stands at a message that has others below it, as after a checkout."""

@@ -207,7 +207,7 @@ class Turn:
         plans = plan_calls(
             [call for call in calls if call not in external],
             self._setup.tools,
-            begun=record.began == "running",
+            begun=record.in_doubt,
             attempts=record.note.attempts,
         )
         unknown = [(plan.call, self._result(plan.call, None)) for plan in plans if plan.action == "unknown"]

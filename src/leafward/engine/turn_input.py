@@ -9,7 +9,7 @@ from typing import Any
 from leafward.core.calls import Call, Result, is_question, pair
 from leafward.core.ids import new_id
 from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, user
-from leafward.engine.call_results import Fate, closing_result, fate_of
+from leafward.engine.call_results import Fate, closing_result, fate_of, result_again
 from leafward.engine.known_input import match_input
 from leafward.engine.recovery import open_calls
 from leafward.engine.step_log import StepLog
@@ -99,13 +99,20 @@ async def take_input(
     if found.action == "answer":
         is_cut_off = note is not None and note.interrupted and given[-1].id in (*note.input, *note.joined)
         return with_reason(found.reply, "INTERRUPTED") if found.reply is not None and is_cut_off else found.reply
-    if found.action == "resume" and note is not None and not found.not_answered:
-        control.steering[:0] = earlier
-        return TakenInput(note)
-    _check_whole(found.input)
+    goes_on = found.action == "resume" and note is not None and not found.not_answered
+    if not goes_on:
+        _check_whole(found.input)
+    stored = await log.stored_results(waiting)
     for call in waiting:
-        fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, tools)
-        context.append(closing_result(log.leaf_id, call, fate))
+        if (result := stored.get(call.id)) is not None:
+            context.append(result_again(log.leaf_id, call, result))
+        elif found.not_answered or call.id in stored:
+            context.append(closing_result(log.leaf_id, call, "elsewhere"))
+        elif not goes_on:
+            context.append(closing_result(log.leaf_id, call, _fate_when_left(call, log.note, tools)))
+    if goes_on and note is not None:
+        control.steering[:0] = earlier
+        return TakenInput(note, is_new=bool(stored))
     context.extend((*earlier, *found.input))
     return TakenInput(noted("running", found.input), is_new=True)
 

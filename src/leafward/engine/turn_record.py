@@ -29,9 +29,7 @@ class TurnRecord:
     def __init__(self, log: StepLog, note: TurnNote, held: Held) -> None:
         self.log = log
         self.note = note
-        self.began = note.open
-        """How the turn stood when this call took it over."""
-        self.in_doubt = note.open == "running"
+        self.in_doubt = note.open not in ("asking", "paused")
         """Whether calls without results may have begun in a process that was lost."""
         self.asked: ModelCall | None = None
         """What the model is asked, until its reply is in the context."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from leafward.core.agent_state import AgentState
 from leafward.core.attached_state import TURN
+from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
@@ -64,6 +65,10 @@ class WholeStateLog:
         """Return those of some messages that are not stored."""
         stored = set(ids_of(self._stored))
         return [message for message in messages if message.id not in stored]
+
+    async def stored_results(self, calls: Sequence[Call]) -> dict[str, Message | None]:
+        """Return nothing: what the context does not show is not stored."""
+        return {}
 
     async def is_inside(self) -> bool:
         """Return False: there are no branches."""

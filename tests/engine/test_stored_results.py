@@ -1,0 +1,105 @@
+"""Calls whose results are stored where the conversation does not show them: they are never run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leafward import Message, ReActAgent, RuntimeContext, open_store, tool, user
+from leafward.stores import Store
+from leafward.testing import ScriptedModel, call
+from tests.engine.going_on import ALICE, is_paired, results
+
+NOT_ANSWERED = ("interrupted", "Not answered on this branch.")
+PAID = ("success", "paid")
+
+
+class Payments:
+    """An agent whose tool pays, and which fails after that."""
+
+    def __init__(self, store: Store) -> None:
+        self.paid: list[str] = []
+        self.model = ScriptedModel([[call("pay", id="c1")], RuntimeError("down"), "Paid.", "Again."])
+        self.agent = ReActAgent("cook", self.model, store=store, tools=self.tools())
+        self.session = self.agent.session("alice", "s1")
+
+    def tools(self) -> list[Any]:
+        @tool
+        async def pay(ctx: RuntimeContext) -> str:
+            """Pay."""
+            self.paid.append(ctx.idempotency_key)
+            return "paid"
+
+        return [pay]
+
+    async def fail_once(self) -> list[Message]:
+        with pytest.raises(RuntimeError):
+            await self.agent.call("Pay", ALICE)
+        return await self.session.get_history()
+
+
+@pytest.mark.parametrize("words", ["Pay", None, "And now?"])
+async def test_a_result_that_a_summary_covers_is_given_again_and_the_tool_does_not_run(words: str | None) -> None:
+    async with open_store("memory://") as store:
+        payments = Payments(store)
+        _, _, result = await payments.fail_once()
+        await payments.session.add_compaction("Something was done.", result.id, result.id)
+
+        await payments.agent.call(words, ALICE)
+
+        assert len(payments.paid) == 1
+        asked = payments.model.requests[-1].messages
+        assert is_paired(asked)
+        assert results(asked) == {"c1": PAID}
+        assert is_paired(await payments.session.get_history())
+
+
+@pytest.mark.parametrize("words", ["Java's question", None])
+async def test_a_call_whose_result_is_on_another_branch_does_not_run_below_what_another_writer_added(
+    words: str | None,
+) -> None:
+    async with open_store("memory://") as store:
+        payments = Payments(store)
+        await payments.fail_once()
+        state = await payments.agent.get_agent_state("alice", "s1")
+        state.context[2:] = [user("Java's question")]
+        await payments.agent.save_agent_state("alice", "s1", state)
+
+        await payments.agent.call(words, ALICE)
+
+        assert len(payments.paid) == 1
+        assert results(payments.model.requests[-1].messages) == {"c1": NOT_ANSWERED}
+
+
+async def test_a_call_that_was_paused_runs_although_a_summary_covers_the_result_of_another_one() -> None:
+    async with open_store("memory://") as store:
+        ran: list[str] = []
+
+        @tool
+        async def pay(what: str) -> str:
+            """Pay."""
+            ran.append(what)
+            return f"paid {what}"
+
+        intent = Message(
+            "assistant",
+            [{"type": "tool_use", "id": f"c{row}", "name": "pay", "input": {"what": f"{row}"}} for row in range(2)],
+        )
+        model = ScriptedModel(["Hello.", "Both are paid."])
+        agent = ReActAgent("cook", model, store=store, tools=[pay])
+        await agent.call("hello", ALICE)
+        state = await agent.get_agent_state("alice", "s1")
+        done = Message.tool_result("c0", "paid 0", "pay")
+        state.context += [user("Pay both", id="u1"), intent, done]
+        state.shutdown_interrupted = True
+        await agent.save_agent_state("alice", "s1", state)
+        # A call takes it over, also one that is refused.
+        with pytest.raises(ValueError, match="other parts"):
+            await agent.call(user("Pay more", id="u1"), ALICE)
+        await agent.session("alice", "s1").add_compaction("The first is paid.", done.id, done.id)
+
+        await agent.call(None, ALICE)
+
+        assert ran == ["1"]
+        assert results(model.requests[-1].messages) == {"c0": ("success", "paid 0"), "c1": ("success", "paid 1")}
