@@ -269,6 +269,27 @@ async def test_a_state_that_is_saved_by_hand_belongs_to_no_turn(states: Custom) 
         await one.call(None, ALICE)
 
 
+@pytest.mark.parametrize("words", ["Cook dinner", None])
+@pytest.mark.parametrize("call_state", ["pending", "asking"])
+async def test_a_turn_that_java_left_open_goes_on_or_asks_again(
+    states: Custom, call_state: str, words: str | None
+) -> None:
+    use = {"type": "tool_use", "id": "c1", "name": "cook", "input": {"dish": "soup"}, "state": call_state}
+    left = [user("Cook dinner", id="j1"), Message("assistant", [use], id="j2")]
+    one = agent(states, ["Done."])
+    await one.save_agent_state("alice", "s1", AgentState(context=left))
+
+    reply = await one.call(words, ALICE)
+
+    if call_state == "asking":
+        assert (reply.id, (reply.metadata or {})["agentscope_generate_reason"]) == ("j2", "PERMISSION_ASKING")
+    else:
+        assert reply.text == "Done."
+        context = (await one.get_agent_state("alice", "s1")).context
+        assert [message.role for message in context] == ["user", "assistant", "tool", "assistant"]
+        assert context[2].parts[0]["state"] == "success"
+
+
 async def test_a_state_that_cannot_be_read_is_an_error_and_never_an_empty_session(states: Custom) -> None:
     await agent(states, ["Done."]).call("Cook dinner", ALICE)
     broken = {**states.saves[-1], "leafward.turn": {"id": 7}}

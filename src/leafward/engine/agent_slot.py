@@ -10,7 +10,7 @@ from leafward.core.agent_state import AgentState
 from leafward.core.ids import new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey
-from leafward.engine.small_state import MARK
+from leafward.engine.small_state import MARK, mark_in_doubt, reply_in_doubt
 from leafward.engine.state_cache import StateCache
 from leafward.engine.state_of_1x import NAMES as NAMES_OF_1X
 from leafward.engine.state_of_1x import read_state_of_1x
@@ -105,6 +105,7 @@ class AgentSlot:
         """
         name, expected = new_id(), self.version
         mark = {
+            **mark_in_doubt(reply_in_doubt(state.extra.get(MARK))),
             "agent": self._options.agent_id,
             "leaf": leaf_id,
             "version": tree_version,

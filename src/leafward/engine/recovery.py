@@ -11,6 +11,7 @@ from leafward.core.calls import Call, is_question, own_items, pair
 from leafward.core.ids import derived_id, new_id
 from leafward.core.message import Message, body_to_read, message_sharing
 from leafward.core.parts import CALLS, Part
+from leafward.engine.small_state import MARK, mark_in_doubt
 from leafward.engine.turn_note import Openness, TurnNote
 
 MOST_RUNS = 3
@@ -120,15 +121,25 @@ def rename_repeated(reply: Message) -> Message:
     return message_sharing(reply.id, reply.role, reply.at, {**body_to_read(reply), "parts": found})
 
 
-def note_of_others(state: AgentState, *, state_name: str) -> TurnNote:
+def mark_calls(state: AgentState, note: TurnNote | None) -> None:
+    """Have a state say whether its open calls may have begun, for one that goes on with it where the note is not."""
+    calls = open_calls(state.context) if note is not None and note.open == "running" else []
+    state.extra.pop(MARK, None)
+    if calls:
+        state.extra[MARK] = mark_in_doubt(calls[0].message.id)
+
+
+def note_of_others(state: AgentState, *, state_name: str, in_doubt: bool) -> TurnNote:
     """Return the note of a conversation that another writer left, which has no turn of ours at its end.
 
-    Calls without results wait for them, or for an answer; none of them has begun. Where nothing has answered the last
-    message, the turn goes on with it.
+    Calls without results wait for them, or for an answer; unless they are `in_doubt`, none of them has begun. Where
+    nothing has answered the last message, the turn goes on with it.
     """
     context = state.context
     open: Openness | None = None
-    if open_calls(context):
+    if open_calls(context) and in_doubt:
+        open = "running"
+    elif open_calls(context):
         open = "paused" if state.shutdown_interrupted else "asking"
     elif context and not is_final(context[-1]):
         open = "paused"

@@ -13,6 +13,7 @@ from leafward.core.message import Message
 
 MARK = "leafward"
 """The key by which a slot says which point of the tree it shows. AgentScope drops it when it saves."""
+_RUNNING = "running"
 ACCEPTED = "leafward_accepted"
 """The key of a rule that came with an answer to a question."""
 _OF_THE_SESSION = ("session_id", "user_id", "context", "shutdown_interrupted", MARK)
@@ -20,8 +21,24 @@ _OF_THE_SESSION = ("session_id", "user_id", "context", "shutdown_interrupted", M
 
 
 def without_marks(state: AgentState) -> AgentState:
-    """Return a state without what only this library says in it: the point of the tree, and the note of a turn."""
-    return replace(state, extra={name: value for name, value in state.extra.items() if name not in (MARK, TURN)})
+    """Return a state without what only this library says in it: the point of the tree, and the note of a turn.
+
+    Which calls may have begun is still said: whoever goes on with the state has to know.
+    """
+    extra = {name: value for name, value in state.extra.items() if name not in (MARK, TURN)}
+    mark = mark_in_doubt(reply_in_doubt(state.extra.get(MARK)))
+    return replace(state, extra={**extra, MARK: mark} if mark else extra)
+
+
+def mark_in_doubt(reply_id: str | None) -> dict[str, Any]:
+    """Return the mark that says that calls without results, those of a reply, may have begun; empty without one."""
+    return {} if reply_id is None else {_RUNNING: reply_id}
+
+
+def reply_in_doubt(mark: object) -> str | None:
+    """Return the reply of whose calls a mark says that they may have begun."""
+    found = cast(dict[str, Any], mark).get(_RUNNING) if isinstance(mark, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def take_mark(state: AgentState) -> dict[str, Any]:

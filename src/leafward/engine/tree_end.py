@@ -69,6 +69,14 @@ class TreeEnd:
         """The small state in force; `None` as well if it is not known."""
         return self._in_force.get(self._names[1])
 
+    async def note_at(self, message_id: str) -> dict[str, Any] | None:
+        """Return the note in force at a message.
+
+        Raises:
+            MessageNotFound: it is not stored.
+        """
+        return (await self._messages.states(self._scope, message_id, (TURN,))).get(TURN)
+
     async def path(self, *, raw: bool = False) -> list[Message]:
         """Return the messages from the root; `raw` those that summaries cover."""
         return [] if self.leaf_id is None else await self._messages.path(self._scope, self.leaf_id, raw=raw)

@@ -19,7 +19,7 @@ from leafward.engine.agent_slot import AgentSlot
 from leafward.engine.call_results import results_among
 from leafward.engine.context_edits import Step, take_back_edits, take_step
 from leafward.engine.context_view import NO_VIEW, Difference, View, compare, difference, render
-from leafward.engine.recovery import note_of_others
+from leafward.engine.recovery import mark_calls, note_of_others, open_calls
 from leafward.engine.slot_conflict import (
     OtherSlot,
     as_another,
@@ -32,6 +32,7 @@ from leafward.engine.small_state import (
     keep_accepted,
     put_back,
     read_small_state,
+    reply_in_doubt,
     take_mark,
     without_marks,
     write_small_state,
@@ -104,6 +105,7 @@ class TreeLog:
             StateDecodeError: the slot, or what is attached in the tree, cannot be read.
         """
         await self._load(defaults, input_ids, adopts=adopts)
+        mark_calls(self.state, self.note)
         self._loaded = self._shown
         # Where each step is stored, the first is stored at once.
         self._tree.is_begun = not self._options.saves_steps
@@ -122,7 +124,7 @@ class TreeLog:
         is_ours = self._slot.is_ours(slot.value, mark, head.version)
         if not is_ours and not self._slot.is_taken_over(self.note):
             await self._show_tree(defaults)
-            await self._adopt(slot.value, mark.get("leaf"), stores=adopts)
+            await self._adopt(slot.value, mark, stores=adopts)
             # What was on the path may be on another branch now.
             self.known = await self._tree.known(input_ids)
         elif is_ours and (mark["version"], mark.get("leaf")) == (head.version, head.leaf_id):
@@ -157,7 +159,7 @@ class TreeLog:
                 self.is_new = left is None
                 if left is not None:
                     # As AgentScope 2.x does.
-                    await self._adopt(left, None, stores=adopts)
+                    await self._adopt(left, {}, stores=adopts)
         if adopts and self._options.writes_slot:
             await self._slot.make(self.state)
 
@@ -215,6 +217,7 @@ class TreeLog:
         """
         # At a boundary the slot is written next, and has one more version then.
         self.note = replace(note, slot=self._slot.version + at_boundary if self._options.writes_slot else 0)
+        mark_calls(self.state, self.note)
         self._usage = _sum(self._usage, usage)
         step = take_step(self.state.context, self._shown, self._tree.view)
         self.is_saved = self._options.saves_steps or at_boundary
@@ -321,23 +324,43 @@ class TreeLog:
 
     # What others wrote.
 
-    async def _adopt(self, slot: AgentState, leaf_id: str | None, *, stores: bool) -> None:
+    async def _adopt(self, slot: AgentState, mark: dict[str, Any], *, stores: bool) -> None:
         """Take over a slot that another writer saved."""
         keep_accepted(slot.permission_context, self.state.permission_context)
         self.state = replace(slot, session_id=self.key.session_id, user_id=self.key.user_id)
+        in_doubt = await self._is_in_doubt(slot, mark)
+        # What another writer said has ended our turn, or is a turn of its own.
+        note = note_of_others(self.state, state_name=self._options.state_name, in_doubt=in_doubt)
         if not stores:
+            self.note = note
             return
         path = await self._tree.path()
         for _ in range(_ADOPTED_IN):
-            found = adopt(path, self._tree.view, self.leaf_id, slot.context, leaf_id)
+            found = adopt(path, self._tree.view, self.leaf_id, slot.context, mark.get("leaf"))
             if not found.is_needed:
                 break
-            await self._store_adoption(found)
+            await self._store_adoption(found, note)
             path = await self._tree.path()
         self.state.context = render(path, self._tree.view)
         self._shown = list(self.state.context)
 
-    async def _store_adoption(self, found: Adoption) -> None:
+    async def _is_in_doubt(self, slot: AgentState, mark: dict[str, Any]) -> bool:
+        """Tell whether calls without results, which a slot shows, may have begun."""
+        calls = open_calls(slot.context)
+        if not calls:
+            return False
+        reply_id = calls[0].message.id
+        if reply_in_doubt(mark) == reply_id:
+            return True
+        try:
+            note = await self._tree.note_at(reply_id)
+        except MessageNotFound:
+            # Another writer's, which saves the slot when it runs nothing.
+            return False
+        # A copy of a session has no note: its calls may have begun in the original.
+        return note is None or TurnNote.read(note).open not in ("asking", "paused")
+
+    async def _store_adoption(self, found: Adoption, note: TurnNote) -> None:
         for message in found.updated:
             await self._tree.update(message)
         if found.overlay is not None:
@@ -346,8 +369,7 @@ class TreeLog:
             await self._tree.checkout(found.parent)
         self._tree.go_to(found.parent)
         if found.appended or found.checkout:
-            # What another writer said has ended our turn, or is a turn of its own.
-            self.note = note_of_others(self.state, state_name=self._options.state_name)
+            self.note = note
         if self.note is not None:
             # Without a slot, as of 1.x, no slot that is missing later was deleted.
             version = self._slot.version

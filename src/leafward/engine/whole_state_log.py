@@ -14,7 +14,8 @@ from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
 from leafward.engine.context_edits import take_step
 from leafward.engine.custom_states import CustomStates
-from leafward.engine.small_state import put_back, without_marks, write_small_state
+from leafward.engine.recovery import mark_calls, note_of_others, open_calls
+from leafward.engine.small_state import MARK, put_back, reply_in_doubt, without_marks, write_small_state
 from leafward.engine.step_log import LogOptions
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import Usage
@@ -46,13 +47,20 @@ class WholeStateLog:
         self._small: dict[str, Any] | None = None
 
     async def load(self, defaults: AgentState, input_ids: Sequence[str] = (), *, adopts: bool = True) -> None:
-        """Read the state; one without a note belongs to no turn."""
+        """Read the state; one without a note was saved by another writer."""
         found = await self._states.get(self.key, self._options.state_name, AgentState)
         state = defaults if found is None else found
         self.is_new = found is None
         note = state.extra.get(TURN)
-        self.note = None if note is None else TurnNote.read(note)
+        mark = state.extra.get(MARK)
         self.state = replace(without_marks(state), session_id=self.key.session_id, user_id=self.key.user_id)
+        if note is not None:
+            self.note = TurnNote.read(note)
+        elif found is not None:
+            calls = open_calls(self.state.context)
+            in_doubt = bool(calls) and reply_in_doubt(mark) == calls[0].message.id
+            self.note = note_of_others(self.state, state_name=self._options.state_name, in_doubt=in_doubt)
+        mark_calls(self.state, self.note)
         self._is_stored(list(self.state.context))
         ids = set(ids_of(self._stored))
         self.known = {id: True for id in input_ids if id in ids}
@@ -81,6 +89,7 @@ class WholeStateLog:
             ValueError: the context holds what it may not; that was taken out of it, and nothing was written.
         """
         self.note = note
+        mark_calls(self.state, note)
         step = take_step(self.state.context, self._stored)
         self.is_saved = self._options.saves_steps or at_boundary
         if not self.is_saved:
