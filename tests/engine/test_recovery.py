@@ -194,6 +194,13 @@ def test_the_input_of_an_open_turn_goes_on_with_it(note: TurnNote) -> None:
     assert match([], path, note) == RESUME
 
 
+def test_an_unanswered_message_above_the_input_of_an_open_turn_is_answered_by_it() -> None:
+    path = [U1, U2, reply("a1", "c1")]
+
+    assert match([U1], path, TurnNote("t", "running", ("u2",))) == RESUME
+    assert match([U1], [U1, A1, U2], TurnNote("t", "running", ("u2",))) == InputMatch("answer", reply=A1)
+
+
 def test_the_words_of_a_closed_turn_begin_another_one() -> None:
     again = user("one")
 

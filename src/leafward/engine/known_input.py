@@ -91,7 +91,7 @@ def _answered(
     """Resume the turn of a message of the path, or give its reply."""
     own = {known[id] for id in (*note.input, *note.joined) if id in known} if note is not None else set[int]()
     first = min(own, default=len(path))
-    if note is not None and note.may_go_on and row >= first:
+    if note is not None and note.may_go_on and not any(message.role == "assistant" for message in path[row:first]):
         return InputMatch("resume", not_answered=checked_out)
     if row not in own and not any(message.role == "assistant" for message in path[row:]):
         # It came here in another way than by a turn: nothing has answered it.

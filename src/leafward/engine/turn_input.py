@@ -13,6 +13,7 @@ from leafward.engine.call_results import Fate, closing_result, fate_of, result_a
 from leafward.engine.known_input import match_input
 from leafward.engine.recovery import open_calls
 from leafward.engine.step_log import StepLog
+from leafward.engine.summary_messages import summary_text
 from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_end import with_reason
 from leafward.engine.turn_note import Openness, TurnNote
@@ -99,9 +100,10 @@ async def take_input(
     if found.action == "answer":
         is_cut_off = note is not None and note.interrupted and given[-1].id in (*note.input, *note.joined)
         return with_reason(found.reply, "INTERRUPTED") if found.reply is not None and is_cut_off else found.reply
-    goes_on = found.action == "resume" and note is not None and not found.not_answered
+    goes_on = found.action == "resume" and note is not None and note.may_go_on and not found.not_answered
     if not goes_on:
         _check_whole(found.input)
+    answered = found.input or _answered_by(context, note)
     stored = await log.stored_results(waiting)
     for call in waiting:
         if (result := stored.get(call.id)) is not None:
@@ -114,7 +116,20 @@ async def take_input(
         control.steering[:0] = earlier
         return TakenInput(note, is_new=bool(stored))
     context.extend((*earlier, *found.input))
-    return TakenInput(noted("running", found.input), is_new=True)
+    return TakenInput(noted("running", answered), is_new=True)
+
+
+def _answered_by(context: Sequence[Message], note: TurnNote | None) -> list[Message]:
+    """Return what a turn answers that has no input of its own: that of the turn which it goes on from, if it does."""
+    own = note.input if note is not None and note.may_go_on else ()
+    questions = [row for row, one in enumerate(context) if is_question(one) and summary_text(one) is None]
+    below = max((row for row, one in enumerate(context) if one.role == "assistant"), default=-1)
+    rows = (
+        [row for row in questions if context[row].id in own]
+        or [row for row in questions if row > below]
+        or questions[-1:]
+    )
+    return [context[row] for row in rows]
 
 
 def _fate_when_left(call: Call, note: TurnNote | None, tools: Mapping[str, Tool]) -> Fate:
