@@ -362,6 +362,27 @@ async def test_a_slot_that_shows_an_earlier_branch_again_is_shown_again(file_slo
     assert [message.text for message in asked if message.role == "user"] == ["one", "two", "And now?"]
 
 
+async def test_a_slot_that_shows_another_branch_moves_the_leaf_there_although_nothing_is_asked(
+    file_slot: JavaSlot,
+) -> None:
+    agent = ReActAgent("cook", ScriptedModel(["one", "two"]), store=file_slot.agent_store)
+    await agent.call("first", ALICE)
+    second = user("second", id="q2")
+    await agent.call(second, ALICE)
+    state = await file_slot.load()
+    del state["context"][0]
+    await file_slot.save(state)
+    session = agent.session("alice", "s1")
+    await session.checkout((await session.get_history())[1].id)
+
+    assert (await agent.call(second, ALICE)).text == "two"
+
+    shown = ["one", "second", "two"]
+    assert [item["content"][0]["text"] for item in (await file_slot.load())["context"]] == shown
+    assert [message.text for message in (await agent.get_agent_state("alice", "s1")).context] == shown
+    assert [message.text for message in await session.get_history()] == ["first", *shown]
+
+
 async def test_a_rule_that_was_accepted_keeps_its_mark_when_java_saves_it(file_slot: JavaSlot) -> None:
     agent = ReActAgent("cook", ScriptedModel(["Hello.", "Again."]), store=file_slot.agent_store)
     await agent.call("hello", ALICE)

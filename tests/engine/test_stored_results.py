@@ -103,3 +103,18 @@ async def test_a_call_that_was_paused_runs_although_a_summary_covers_the_result_
 
         assert ran == ["1"]
         assert results(model.requests[-1].messages) == {"c0": ("success", "paid 0"), "c1": ("success", "paid 1")}
+
+
+async def test_a_known_message_gets_its_reply_although_a_summary_covers_only_that() -> None:
+    async with open_store("memory://") as store:
+        payments = Payments(store)
+        payments.model = ScriptedModel([[call("pay", id="c1")], "Paid."])
+        agent = ReActAgent("cook", payments.model, store=store, tools=payments.tools())
+        question = user("Pay", id="q1")
+        await agent.call(question, ALICE)
+        _, _, result, reply = await payments.session.get_history()
+        await payments.session.add_compaction("It was paid.", result.id, reply.id)
+
+        assert (await agent.call(question, ALICE)).id == reply.id
+
+        assert len(payments.model.requests) == 2

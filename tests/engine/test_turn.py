@@ -430,6 +430,10 @@ async def test_an_agent_with_another_state_name_needs_an_agent_id_of_its_own(sto
     with pytest.raises(ConfigurationError, match=r"'s1'.*'cook'.*'agent_state'.*'second'.*another agent_id"):
         await agent(store, ["Done."], state_name="second").call("Cook dinner", ALICE)
 
+    await agent(store, []).session("alice", "s1").checkout(None)
+    with pytest.raises(ConfigurationError, match="another agent_id"):
+        await agent(store, ["Done."], state_name="second").call("Cook dinner", ALICE)
+
     second = agent(store, ["Mine."], state_name="second", agent_id="other")
     assert (await second.call("Cook dinner", ALICE)).text == "Mine."
 

@@ -60,7 +60,7 @@ class StepLog(Protocol):
         ...
 
     async def path_with(self, message_ids: Sequence[str]) -> list[Message]:
-        """Return the conversation; with what summaries cover, if one of these messages is among it."""
+        """Return the conversation; with all that is hidden of it, if one of these messages is stored there."""
         ...
 
     async def unknown(self, messages: Sequence[Message]) -> list[Message]:

@@ -77,6 +77,13 @@ class TreeEnd:
         """
         return (await self._messages.states(self._scope, message_id, (TURN,))).get(TURN)
 
+    async def first_note(self) -> dict[str, Any] | None:
+        """Return the note in force at the first message, if that says something."""
+        with suppress(MessageNotFound):
+            for message in (await self._messages.children(self._scope, None))[:1]:
+                return await self.note_at(message.id)
+        return None
+
     async def path(self, *, raw: bool = False) -> list[Message]:
         """Return the messages from the root; `raw` those that summaries cover."""
         return [] if self.leaf_id is None else await self._messages.path(self._scope, self.leaf_id, raw=raw)
@@ -150,8 +157,10 @@ class TreeEnd:
 
     async def append(
         self, messages: Sequence[Message], wanted: Documents, view: View, usage: Usage | None, shown: Sequence[str]
-    ) -> None:
+    ) -> bool:
         """Store messages below the last one, with the states that are to be in force and the usage, in one step.
+
+        Return whether they were all new.
 
         Raises:
             LeaseLost: another holder has the session; nothing was written.
@@ -172,6 +181,7 @@ class TreeEnd:
         self.version = done.version
         if drafts:
             self.leaf_id = drafts[-1].message.id
+        return done.inserted == len(drafts)
 
     async def append_beside(self, messages: Sequence[Message], parent: str | None, small: dict[str, Any]) -> None:
         """Store messages as a branch, with a small state of their own."""

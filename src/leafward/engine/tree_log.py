@@ -39,6 +39,7 @@ from leafward.engine.small_state import (
 )
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import LogOptions
+from leafward.engine.summary_messages import summary_text
 from leafward.engine.tree_end import TreeEnd
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import Head, Store, Usage
@@ -116,6 +117,9 @@ class TreeLog:
     async def _load(self, defaults: AgentState, input_ids: Sequence[str], *, adopts: bool) -> None:
         slot, head = await asyncio.gather(self._slot.read(), self._tree.read(input_ids))
         self._stand_at(head)
+        if self.note is None and head.leaf_id is None and head.version:
+            # Before the first message, where no note is in force, the first turn says whose conversation it is.
+            self._check_state_name(await self._tree.first_note())
         self._slot.version = slot.version
         if slot.value is None:
             await self._without_slot(defaults, input_ids, adopts=adopts)
@@ -138,10 +142,14 @@ class TreeLog:
         self._tree.stand_at(head)
         note = self._tree.note
         self.note = None if note is None else TurnNote.read(note)
-        if self.note is not None and self.note.state_name != self._options.state_name:
+        self._check_state_name(note)
+
+    def _check_state_name(self, note: dict[str, Any] | None) -> None:
+        name = self._options.state_name if note is None else TurnNote.read(note).state_name
+        if name != self._options.state_name:
             raise ConfigurationError(
                 f"the conversation of session {self.key.session_id!r} is that of an agent with the agent_id "
-                f"{self._options.agent_id!r} and the state_name {self.note.state_name!r}: give this agent, whose "
+                f"{self._options.agent_id!r} and the state_name {name!r}: give this agent, whose "
                 f"state_name is {self._options.state_name!r}, another agent_id"
             )
 
@@ -179,10 +187,13 @@ class TreeLog:
             self._show(read_small_state(small, user_id=user_id, session_id=session_id, context=context))
 
     async def path_with(self, message_ids: Sequence[str]) -> list[Message]:
-        """Return the conversation; with what summaries cover, if one of these messages is among it."""
-        shown = {message.id for message in self.state.context}
-        covered = any(self.known.get(one) and one not in shown for one in message_ids)
-        return await self._tree.path(raw=True) if covered else list(self.state.context)
+        """Return the conversation; with all that is hidden of it, if one of these messages is stored there."""
+        context = self.state.context
+        shown = set(ids_of(context))
+        known = [one for one in message_ids if self.known.get(one)]
+        hides = self._tree.view != NO_VIEW or any(summary_text(message) is not None for message in context)
+        is_raw = bool(known) and (hides or not shown.issuperset(known))
+        return await self._tree.path(raw=True) if is_raw else list(context)
 
     async def unknown(self, messages: Sequence[Message]) -> list[Message]:
         """Return those of some messages that are not stored."""
@@ -217,9 +228,9 @@ class TreeLog:
         """
         # At a boundary the slot is written next, and has one more version then.
         self.note = replace(note, slot=self._slot.version + at_boundary if self._options.writes_slot else 0)
-        mark_calls(self.state, self.note)
         self._usage = _sum(self._usage, usage)
         step = take_step(self.state.context, self._shown, self._tree.view)
+        mark_calls(self.state, self.note)
         self.is_saved = self._options.saves_steps or at_boundary
         if not self.is_saved:
             # What the store will not take is refused now, while the turn can do without it.
@@ -263,17 +274,19 @@ class TreeLog:
                 self._tree.version += 1
         await self._append(found.appended, found.view)
 
-    async def _append(self, messages: Sequence[Message], view: View) -> None:
+    async def _append(self, messages: Sequence[Message], view: View) -> bool:
+        """Store messages below the last one; return whether they were all new."""
         small = write_small_state(self.state)
         if small != self._tree.small_state:
             check_small_state(self.state)
         wanted = self._tree.documents(None if self.note is None else self.note.write(), small, view)
         if not messages and self._usage is None and not self._tree.changed(wanted):
-            return
+            return True
         if self.leaf_id is None and self._tree.is_begun:
             await self._check_root()
-        await self._tree.append(messages, wanted, view, self._usage, ids_of(self._shown))
+        were_new = await self._tree.append(messages, wanted, view, self._usage, ids_of(self._shown))
         self._usage = None
+        return were_new
 
     async def _check_root(self) -> None:
         """Look whether the session is still there, which an append below no message does not tell.
@@ -374,7 +387,9 @@ class TreeLog:
             # Without a slot, as of 1.x, no slot that is missing later was deleted.
             version = self._slot.version
             self.note = replace(self.note, slot=version and version + (self.note.open != "running"))
-        await self._append(found.appended, found.view)
+        if not await self._append(found.appended, found.view):
+            # Where other branches have some of it, the leaf has not moved to its end.
+            await self._tree.return_here()
 
     async def _take_in(self, slot: Versioned[AgentState]) -> None:
         """Keep what another writer saved during this call: as a branch, and if asked to, in what is shown."""

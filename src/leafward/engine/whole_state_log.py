@@ -89,8 +89,8 @@ class WholeStateLog:
             ValueError: the context holds what it may not; that was taken out of it, and nothing was written.
         """
         self.note = note
-        mark_calls(self.state, note)
         step = take_step(self.state.context, self._stored)
+        mark_calls(self.state, note)
         self.is_saved = self._options.saves_steps or at_boundary
         if not self.is_saved:
             return
