@@ -115,6 +115,24 @@ class TestWhileJavaWrites:
             (place / "list.hash").write_text("1f")
             assert await reading == [{"n": 1}, {"n": 2}]
 
+    @pytest.mark.parametrize("hash", [HASH, "empty:0"])
+    async def test_a_list_that_ends_within_a_line_is_waited_for_whenever_its_hash_was_written(
+        self, place: Path, hash: str
+    ) -> None:
+        (place / "list.jsonl").write_text('{"n":1}\n{"n"')
+        (place / "list.hash").write_text(hash)
+        # Two saves within one tick of the clock, of which the second one takes long.
+        now = time.time() - 0.1
+        for path in (place / "list.jsonl", place / "list.hash"):
+            os.utime(path, (now, now))
+        async with JsonSession(place.parent) as states:
+            reading = asyncio.ensure_future(states.get_list("s", "list"))
+            await asyncio.sleep(0.1)
+            assert not reading.done()
+            (place / "list.jsonl").write_text('{"n":1}\n{"n":2}\n')
+            (place / "list.hash").write_text("1f")
+            assert await reading == [{"n": 1}, {"n": 2}]
+
     async def test_a_list_that_java_finishes_during_a_read_is_not_taken_for_finished_before(
         self, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -296,6 +314,22 @@ class TestWhileJavaWrites:
             await saving
             assert await reading in (ours, [{"n": 1}] * 200)
             assert await states.get_list("s", "list") == ours
+
+    async def test_a_hash_that_java_writes_late_does_not_stay_beside_our_lines(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sync = Folder.sync
+
+        def write_late(self: Folder, number: int) -> None:
+            # Our mark is there, and Java's lines still are.
+            if (place / "list.hash").read_text() == "py:content":
+                (place / "list.hash").write_text("1f")
+            sync(self, number)
+
+        monkeypatch.setattr(Folder, "sync", write_late)
+        async with JsonSession(place.parent) as states:
+            await states.save_list("s", "list", [{"n": 1}])
+        assert (place / "list.hash").read_text().startswith("py:content 8 ")
 
     async def test_a_list_that_java_saves_right_after_ours_keeps_its_hash(
         self, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -145,13 +145,14 @@ class StateTree(Changes):
                 self.folder.sync_names(files.mark[:-1])
 
     def set_mark_after(self, files: NameFiles, mark: str) -> None:
-        """Write the mark of a list that was changed, unless Java has written its own since.
-
-        Without it, the lines are found to be all there.
-        """
+        """Write the mark of a list that was changed; without it, the lines are found to be all there."""
         with suppress(StoreError):
-            if lists.is_ours(self.mark(files).encode()):
-                self.set_mark(files, mark, before=None, durable=False)
+            self.set_mark(files, mark, before=None, durable=False)
+
+    def mark_as_anothers(self, files: NameFiles) -> None:
+        """Mark lines that another program writes, unless it has written its own mark since we changed ours."""
+        if lists.is_ours(self.mark(files).encode()):
+            self.set_mark_after(files, lists.ANOTHERS)
 
     def append(self, files: NameFiles, found: Content, noted: Content | None, texts: Sequence[str]) -> None:
         """Write lines behind those that were found of a list, with a mark.
@@ -188,7 +189,7 @@ class StateTree(Changes):
     def check_unchanged(self, files: NameFiles, found: Stamp | None, stamp: Stamp | None) -> None:
         """Raise `BeingWritten` if the lines of a list, whose mark we have changed, are not those that were found."""
         if stamp != found:
-            self.set_mark_after(files, lists.ANOTHERS)
+            self.mark_as_anothers(files)
             raise BeingWritten({files.items: stamp})
 
     def _sync(self, number: int, shown: str) -> None:

@@ -269,7 +269,12 @@ class StateFiles:
             self._tree.check_unchanged(files, stamp, self._tree.folder.stamp(files.items))
 
         self._tree.replace({files.items: lines}, removing=others, check=check)
-        self._tree.set_mark_after(files, lists.mark_of(lines))
+        stamp = self._tree.folder.stamp(files.items)
+        if stamp is not None and stamp.size == len(lines):
+            self._tree.set_mark_after(files, lists.mark_of(lines))
+        else:
+            # Java has saved since.
+            self._tree.mark_as_anothers(files)
 
     def _whole(self, files: NameFiles, found: Content | None, mark: Content | None) -> Content | None:
         """Return what was found of a list if lines may be added to it; what Java did not finish, it may go on with.

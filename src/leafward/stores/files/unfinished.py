@@ -151,11 +151,14 @@ class Unfinished:
 
 def _is_unfinished(items: Content, mark: Content | None, ahead: int) -> bool:
     """Tell whether lines, written so many nanoseconds after their mark, may be followed by more."""
+    # Java ends each line.
+    is_cut = not items.data.endswith(b"\n")
     if mark is None:
-        return not items.data.endswith(b"\n")
+        return is_cut
     if mark_text(mark) == EMPTY:
-        return bool(items.data) and ahead > 0
-    return _is_javas(mark) and (ahead > 0 or (ahead == 0 and _is_recent(items.stamp.changed, _TICK)))
+        return bool(items.data) and (is_cut or ahead > 0)
+    same_tick = ahead == 0 and _is_recent(items.stamp.changed, _TICK)
+    return _is_javas(mark) and (is_cut or ahead > 0 or same_tick)
 
 
 def _is_javas(mark: Content) -> bool:
