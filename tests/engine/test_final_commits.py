@@ -110,13 +110,14 @@ async def test_a_call_that_is_cancelled_while_a_reply_is_stored_keeps_the_reply_
     assert "two messages" not in caplog.text
 
 
-@pytest.mark.parametrize("iterations", [0, 1])
-async def test_an_interrupt_at_the_end_of_the_last_reply_stops_the_turn(store: Store, iterations: int) -> None:
-    agent = ReActAgent("cook", ScriptedModel([["Cooked.", USED]]), store=store, max_iterations=iterations)
+@pytest.mark.parametrize("empty", [[], [[ModelUsage(0, 0)]]], ids=["a reply", "a sum"])
+async def test_an_interrupt_at_the_end_of_the_last_reply_stops_the_turn(store: Store, empty: list[Any]) -> None:
+    model = ScriptedModel([*empty, ["Cooked.", USED]])
+    agent = ReActAgent("cook", model, store=store, max_iterations=1)
     reasons: list[Any] = []
     async with aclosing(agent.stream(QUESTION, ALICE)) as events:
         async for event in events:
-            if event.type == "MODEL_CALL_END":
+            if event.type == "MODEL_CALL_END" and len(model.requests) > len(empty):
                 assert await agent.interrupt("alice", "s1", "Stop")
             if event.type == "AGENT_RESULT" and event.message is not None:
                 reasons.append((event.message.metadata or {})["agentscope_generate_reason"])
