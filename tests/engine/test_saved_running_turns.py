@@ -39,7 +39,7 @@ async def test_another_agent_does_not_run_a_call_of_a_turn_that_ran_when_its_sta
     save: Save, again: Message | str | None
 ) -> None:
     async with open_store("memory://") as store:
-        paid: list[str] = []
+        paid: list[str | None] = []
 
         @tool
         async def pay(ctx: RuntimeContext) -> str:
@@ -93,7 +93,8 @@ async def test_a_call_of_a_lost_process_is_in_doubt_also_above_what_was_added_by
 
 
 async def test_a_call_is_in_doubt_in_a_custom_store_too() -> None:
-    states, paid = PlainStates(), list[str]()
+    states: Any = PlainStates()
+    paid: list[str] = []
 
     @tool
     async def pay(ctx: RuntimeContext) -> str:

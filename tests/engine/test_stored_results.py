@@ -19,7 +19,7 @@ class Payments:
     """An agent whose tool pays, and which fails after that."""
 
     def __init__(self, store: Store) -> None:
-        self.paid: list[str] = []
+        self.paid: list[str | None] = []
         self.model = ScriptedModel([[call("pay", id="c1")], RuntimeError("down"), "Paid.", "Again."])
         self.agent = ReActAgent("cook", self.model, store=store, tools=self.tools())
         self.session = self.agent.session("alice", "s1")

@@ -124,3 +124,22 @@ async def test_a_summary_that_is_laid_during_a_turn_is_in_its_next_request_and_i
     slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
     assert slot is not None
     assert [message.text for message in slot.context] == [*seen, "Done."]
+
+
+async def test_the_summary_of_a_state_is_that_of_the_compaction_in_force(store: Store) -> None:
+    model = ScriptedModel(["one", "two", "three"])
+    agent = ReActAgent("cook", model, store=store)
+    for words in ("first", "second"):
+        await agent.call(words, ALICE)
+    session = agent.session("alice", "s1")
+    history = await session.get_history()
+    await session.add_compaction("They said hello.", history[0].id, history[1].id)
+
+    assert (await agent.get_agent_state("alice", "s1")).summary == "They said hello."
+    await agent.call("third", ALICE)
+    slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
+    assert slot is not None
+    assert slot.summary == "They said hello."
+
+    await session.checkout(history[0].id)
+    assert (await agent.get_agent_state("alice", "s1")).summary == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import md5
 from uuid import UUID
 
@@ -39,3 +40,9 @@ def summary_text(message: Message) -> str | None:
     if text.startswith(_LONG_INTRODUCTION) and _OPENS in text and text.endswith(_CLOSES):
         return text[text.index(_OPENS) + len(_OPENS) : -len(_CLOSES)]
     return text
+
+
+def shown_text(context: Sequence[Message]) -> str | None:
+    """Return the last summary that a context shows; `None` if it shows none."""
+    texts = (summary_text(message) for message in reversed(context))
+    return next((text for text in texts if text is not None), None)

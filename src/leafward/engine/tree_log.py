@@ -39,7 +39,7 @@ from leafward.engine.small_state import (
 )
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import LogOptions
-from leafward.engine.summary_messages import summary_text
+from leafward.engine.summary_messages import shown_text
 from leafward.engine.tree_end import TreeEnd
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import Head, Store, Usage
@@ -185,13 +185,14 @@ class TreeLog:
         else:
             user_id, session_id = self.key.user_id, self.key.session_id
             self._show(read_small_state(small, user_id=user_id, session_id=session_id, context=context))
+        self.state.summary = shown_text(context) or self.state.summary
 
     async def path_with(self, message_ids: Sequence[str]) -> list[Message]:
         """Return the conversation; with all that is hidden of it, if one of these messages is stored there."""
         context = self.state.context
         shown = set(ids_of(context))
         known = [one for one in message_ids if self.known.get(one)]
-        hides = self._tree.view != NO_VIEW or any(summary_text(message) is not None for message in context)
+        hides = self._tree.view != NO_VIEW or shown_text(context) is not None
         is_raw = bool(known) and (hides or not shown.issuperset(known))
         return await self._tree.path(raw=True) if is_raw else list(context)
 
@@ -256,8 +257,11 @@ class TreeLog:
         # A tool may have put something else in its place, which the next step refuses.
         is_list = isinstance(context, list)  # pyright: ignore[reportUnnecessaryIsInstance]
         if is_list and len(context) == len(self._shown) and all(map(is_, context, self._shown)):
+            before = shown_text(context)
             context[:] = render(path, self._tree.view)
             self._shown, self._tree.is_behind = list(context), False
+            if shown_text(context) != before:
+                self.state.summary = shown_text(context) or self.state.summary
 
     async def _store_edits(self, step: Step) -> None:
         found = difference(await self._tree.path(), self._tree.view, step.shown, arrived=ids_of(step.added))
