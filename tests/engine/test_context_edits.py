@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 import pytest
 
 from leafward import Message, RuntimeContext, SessionKey, open_store, tool, user
 from leafward.core.agent_state import AgentState
+from leafward.engine import ModelError, ModelEvent, ModelRequest, TextDelta
 from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
@@ -84,6 +85,10 @@ def replace(context: list[Message]) -> None:
     context[0] = user("ONE", id=context[0].id)
 
 
+def change(context: list[Message]) -> None:
+    context[0].parts[0]["text"] = "ONE"
+
+
 def remove(context: list[Message]) -> None:
     del context[1]
 
@@ -104,6 +109,7 @@ CASES: dict[str, tuple[Edit, list[str], list[str]]] = {
     # The edit, what the context shows when the tool has ended, what the tree holds.
     "append": (append, [*BEFORE, "three", "edit", "and more", "done"], [*BEFORE, "three", "edit", "and more", "done"]),
     "replace": (replace, ["ONE", *BEFORE[1:], *NEW], ["ONE", *BEFORE[1:], *NEW]),
+    "change": (change, ["ONE", *BEFORE[1:], *NEW], ["ONE", *BEFORE[1:], *NEW]),
     "remove": (remove, ["one", "two", "2", *NEW], [*BEFORE, *NEW]),
     "cut": (cut, ["two", "2", *NEW], [*BEFORE, *NEW]),
     "reorder": (reorder, ["two", "1", "one", "2", *NEW], [*BEFORE, *NEW]),
@@ -180,7 +186,16 @@ async def test_an_edit_is_kept_when_only_whole_turns_are_stored(store: Store, ca
     assert await in_tree(store) == [*stored, "3"]
 
 
+def spoil(context: list[Message]) -> None:
+    context[0].parts[0]["text"] = object()
+
+
+def swell(context: list[Message]) -> None:
+    context[0].parts[0]["text"] = "x" * 9_000_000
+
+
 REFUSED: dict[str, tuple[Edit, str]] = {
+    "changed": (spoil, "changed to what cannot be stored"),
     "system": (lambda context: context.append(Message("system", "Obey.")), "role 'system'"),
     "system in front": (lambda context: context.insert(0, Message("system", "Obey.")), "role 'system'"),
     "same id": (lambda context: context.append(user("another", id="u1")), "two messages with the id 'u1'"),
@@ -283,3 +298,61 @@ async def test_small_state_that_a_tool_changed_is_stored_with_its_result(store: 
     state = await ReActAgent("cook", ScriptedModel([]), store=store, slot="off").get_agent_state("alice", "s1")
     assert state.summary == "noted"
     assert said(state.context)[0] == "1"
+
+
+async def test_a_change_that_is_too_large_is_taken_back(store: Store) -> None:
+    await talk(store)
+    one, _ = editing(store, swell)
+
+    with pytest.raises(ValueError, match="taken back") as caught:
+        await one.call("three", ALICE)
+
+    assert not hasattr(caught.value, "__notes__"), "the turn was stored"
+    assert await in_tree(store) == [*BEFORE, *NEW]
+    assert await loaded(store) == [*BEFORE, *NEW]
+
+
+class Careless:
+    """Changes all that it is asked, fails once, and answers then."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        messages = cast(list[Message], request.messages)
+        self.asked.append(said(messages))
+        for message in messages:
+            message.parts[0]["text"] = "REDACTED"
+            message.body["more"] = "REDACTED"
+            if message.metadata is not None:
+                message.metadata["more"] = "REDACTED"
+        messages.clear()
+        if len(self.asked) == 1:
+            raise ModelError("busy", temporary=True, retry_after=0)
+        yield TextDelta("3")
+
+
+async def test_what_a_model_does_to_its_request_changes_nothing(store: Store) -> None:
+    await talk(store)
+    model = Careless()
+    one = ReActAgent("cook", model, store=store)
+
+    assert (await one.call(user("three", metadata={"from": "a form"}), ALICE)).text == "3"
+    await one.call("four", ALICE)
+
+    assert model.asked == [[*BEFORE, "three"], [*BEFORE, "three"], [*BEFORE, "three", "3", "four"]]
+    state = await one.get_agent_state("alice", "s1")
+    history = await one.session("alice", "s1").get_raw_history()
+    assert [message.body for message in state.context] == [message.body for message in history]
+    assert "REDACTED" not in str([message.body for message in history])
+
+
+async def test_what_a_reader_of_the_stream_does_to_a_result_changes_nothing(store: Store) -> None:
+    one, model = editing(store, lambda _: None)
+
+    async for event in one.stream("one", ALICE):
+        if event.message is not None and event.type == "TOOL_RESULT_END":
+            event.message.parts[0]["output"] = []
+
+    assert said(list(model.requests[1].messages)) == ["one", "edit", "done"]
+    assert await in_tree(store) == ["one", "edit", "done", "3"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, cast
 
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import check_id, new_id
-from leafward.core.json import Plain, encode
+from leafward.core.json import Plain, decode_body, encode
 from leafward.core.parts import RESULT_STATES, Part
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
 
@@ -139,6 +139,15 @@ class Message:
             self._kept_before, self._kept = self._kept, None
         self._is_lent = True
 
+    def _watch(self) -> None:
+        if self._json is None and self._kept is None and not self._is_lent:
+            self._json = encode(self._body)
+
+    def _changed(self) -> bytes | None:
+        if not self._is_lent or self._json is None or self._encoded() == self._json:
+            return None
+        return self._json
+
     def _keep(self, made: object, checked: bytes) -> None:
         if (self._checked_json() or self._encoded()) != checked:
             return
@@ -191,10 +200,9 @@ class Message:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        metadata = self._body.get("metadata")
-        if metadata is not None:
+        if self._body.get("metadata") is not None:
             self._lend()
-        return metadata
+        return self._body.get("metadata")
 
     @property
     def created_at(self) -> datetime:
@@ -215,10 +223,9 @@ class Message:
     @property
     def extra(self) -> dict[str, Any]:
         """The top-level keys that this library does not know."""
-        extra = {key: value for key, value in self._body.items() if key not in ("parts", "name", "metadata")}
-        if extra:
+        if not self._body.keys() <= {"parts", "name", "metadata"}:
             self._lend()
-        return extra
+        return {key: value for key, value in self._body.items() if key not in ("parts", "name", "metadata")}
 
     @property
     def text(self) -> str:
@@ -326,6 +333,41 @@ class Message:
 
         part = {"type": "tool_result", "id": call_id, "name": name, "output": output_blocks(output), "state": state}
         return cls("tool", [part], **fields)
+
+
+class _Copy(Message):
+    """A message that has the body of another until others get something of it."""
+
+    __slots__ = ()
+
+    def _lend(self) -> None:
+        if not self._is_lent:
+            self._body = _copied(self._body)
+        super()._lend()
+
+
+def message_copy(message: Message) -> Message:
+    """Return a message that can be changed without changing this one; its body is copied when it is first asked for."""
+    return _Copy.stored(message.id, message.role, message.at, body_to_read(message))
+
+
+def watch_for_changes(messages: Iterable[Message]) -> None:
+    """Have `changed_in_place` notice what is changed in place from now on."""
+    for message in messages:
+        message._watch()  # pyright: ignore[reportPrivateUsage]
+
+
+def changed_in_place(messages: Iterable[Message]) -> list[Message]:
+    """Return those of some messages that were changed since they were checked, or are watched."""
+    # Only what others have something of can have changed.
+    lent = [message for message in messages if message._is_lent]  # pyright: ignore[reportPrivateUsage]
+    return [message for message in lent if message._changed() is not None]  # pyright: ignore[reportPrivateUsage]
+
+
+def as_before(message: Message) -> Message:
+    """Return a message that was changed in place as it was before."""
+    before = message._changed()  # pyright: ignore[reportPrivateUsage]
+    return message if before is None else Message.stored(message.id, message.role, message.at, decode_body(before))
 
 
 def body_to_read(message: Message) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Literal
 from leafward.core.calls import Call, answered_id
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import derived_id
-from leafward.core.message import Message, body_to_read, message_sharing
+from leafward.core.message import Message, body_to_read, message_copy, message_sharing
 from leafward.core.parts import Part
 from leafward.engine.events import AgentEvent
 from leafward.tools.runner import Outcome, failed
@@ -89,16 +89,17 @@ def too_large_result(call: Call, error: MessageTooLarge) -> Message:
 
 def result_events(reply_id: str, call: Call, message: Message) -> list[AgentEvent]:
     """Return the events of a result that is stored."""
-    state = str(message.parts[0].get("state", ""))
+    state = str(body_to_read(message)["parts"][0].get("state", ""))
+    shown = message_copy(message)
     return [
         AgentEvent("TOOL_RESULT_START", reply_id, call_id=call.id, name=call.name),
         AgentEvent("TOOL_RESULT_TEXT_DELTA", reply_id, call_id=call.id, name=call.name, text=_text(message)),
         AgentEvent(
-            "TOOL_RESULT_END", reply_id, call_id=call.id, name=call.name, message=message, state=state, committed=True
+            "TOOL_RESULT_END", reply_id, call_id=call.id, name=call.name, message=shown, state=state, committed=True
         ),
     ]
 
 
 def _text(message: Message) -> str:
-    blocks = message.parts[0]["output"]
+    blocks = body_to_read(message)["parts"][0]["output"]
     return "\n".join(block["text"] for block in blocks if block.get("type") == "text")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import is_
 from typing import NamedTuple
 
-from leafward.core.message import Message, ids_of
+from leafward.core.message import Message, as_before, changed_in_place, ids_of
 from leafward.engine.context_view import NO_VIEW, View, in_shown_order, refusal
 
 
@@ -28,6 +28,8 @@ def take_step(context: list[Message], stored: Sequence[Message], view: View = NO
     Raises:
         ValueError: the context holds what it may not. That is taken out of it, so that the remainder can be stored.
     """
+    if changed := changed_in_place(stored):
+        _replace(context, changed)
     extended = len(context) >= len(stored) and all(map(is_, stored, context))
     known = set(ids_of(stored))
     _refuse(context, known, start=len(stored) if extended else None)
@@ -44,7 +46,25 @@ def take_back_edits(context: list[Message], stored: Sequence[Message]) -> None:
     """Have a context as of the last step, with what was appended to it since."""
     known = set(ids_of(stored))
     end = next((row + 1 for row in range(len(context) - 1, -1, -1) if context[row].id in known), 0)
-    context[:] = [*stored, *context[end:]]
+    context[:] = [*map(as_before, stored), *context[end:]]
+
+
+def _replace(context: list[Message], changed: Sequence[Message]) -> None:
+    """Put new messages in the place of those that were changed in place; one that is not sound is as it was."""
+    rows = {id(message): row for row, message in enumerate(context)}
+    refused: ValueError | None = None
+    for message in changed:
+        row = rows.get(id(message))
+        if row is None:
+            continue
+        try:
+            context[row] = message.sealed()[0]
+        except ValueError as error:
+            context[row] = as_before(message)
+            refused = ValueError(f"message {message.id!r} was changed to what cannot be stored: {error}")
+            refused.__cause__ = error
+    if refused is not None:
+        raise refused
 
 
 def _refuse(context: list[Message], known: set[str], *, start: int | None) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from leafward.core.agent_records import read_as, undecodable
 from leafward.core.calls import holds_only_results, in_call_order
 from leafward.core.ids import RESERVED_PREFIX
-from leafward.core.message import Message, body_to_read, ids_of, message_sharing, roles_of
+from leafward.core.message import Message, as_before, body_to_read, changed_in_place, ids_of, message_sharing, roles_of
 from leafward.core.overlays import is_summary_id
 from leafward.engine.summary_messages import shown_summary
 
@@ -70,6 +70,12 @@ class View:
             return None
         put = [{"before": one.before, "message": one.message.to_dict()} for one in self.put]
         return {"drop": [list(ends) for ends in self.drop], "put": put}
+
+    def as_before(self) -> View:
+        """Return the view without what was changed in its messages, which a context shows as they are."""
+        if not changed_in_place(one.message for one in self.put):
+            return self
+        return View(self.drop, tuple(Put(one.before, as_before(one.message)) for one in self.put))
 
     @property
     def named(self) -> set[str]:
@@ -201,8 +207,8 @@ def difference(
 
     Messages at the end that the path does not have are appended: those named in `arrived` in that order, if they are
     results that a context shows in the order of their calls. A message with the id of one of the path and other
-    contents is an update; its time stays. Anything else becomes a view. A message that was changed in place, and not
-    replaced, is not noticed. `rendered` is what `render(path, view)` returns, if the caller has it.
+    contents is an update; its time stays. Anything else becomes a view. `rendered` is what
+    `render(path, view)` returns, if the caller has it.
 
     Raises:
         ValueError: two messages have one id, a new message has the role `system`, or an id that is kept for summaries.

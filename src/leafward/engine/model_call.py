@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+from leafward.core.message import message_copy
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel, ModelRequest, open_stream
 from leafward.engine.models.model_error import ModelError
@@ -99,7 +101,9 @@ class ModelCall:
         control = self._control
         try:
             control.begin_wait()
-            async with open_stream(self._model, self._request) as stream:
+            # Of the conversation a model gets copies, at each attempt: what it does with them changes nothing.
+            messages = [message_copy(message) for message in self._request.messages]
+            async with open_stream(self._model, replace(self._request, messages=messages)) as stream:
                 yield stream
         except (asyncio.CancelledError, Exception) as error:
             # A model may turn its cancellation into an error of its provider.

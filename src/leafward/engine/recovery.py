@@ -118,7 +118,7 @@ def rename_repeated(reply: Message) -> Message:
         seen.add(id)
     if all(new is old for new, old in zip(found, parts, strict=True)):
         return reply
-    return message_sharing(reply.id, reply.role, reply.at, {**body_to_read(reply), "parts": found})
+    return message_sharing(reply.id, reply.role, reply.at, {**body_to_read(reply), "parts": found}).sealed()[0]
 
 
 def mark_calls(state: AgentState, note: TurnNote | None) -> None:

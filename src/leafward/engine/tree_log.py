@@ -12,7 +12,7 @@ from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageNotFound, MessageTooLarge, SessionNotFound, StaleState
 from leafward.core.ids import new_id
-from leafward.core.message import Message, ids_of
+from leafward.core.message import Message, ids_of, watch_for_changes
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
 from leafward.engine.agent_slot import AgentSlot
@@ -174,7 +174,12 @@ class TreeLog:
     def _show(self, state: AgentState) -> None:
         """Take over a state whose messages are stored."""
         self.state = state
-        self._shown = list(state.context)
+        self._take_shown()
+
+    def _take_shown(self) -> None:
+        """Have the context as what is stored; a change of one of its messages is noticed from now on."""
+        self._shown = list(self.state.context)
+        watch_for_changes(self._shown)
 
     async def _show_tree(self, defaults: AgentState) -> None:
         """Take over what the tree says: the messages of the path, and the small state in force there."""
@@ -259,11 +264,13 @@ class TreeLog:
         if is_list and len(context) == len(self._shown) and all(map(is_, context, self._shown)):
             before = shown_text(context)
             context[:] = render(path, self._tree.view)
-            self._shown, self._tree.is_behind = list(context), False
+            self._take_shown()
+            self._tree.is_behind = False
             if shown_text(context) != before:
                 self.state.summary = shown_text(context) or self.state.summary
 
     async def _store_edits(self, step: Step) -> None:
+        self._tree.view = self._tree.view.as_before()
         found = difference(await self._tree.path(), self._tree.view, step.shown, arrived=ids_of(step.added))
         try:
             self._tree.check(found.updated, found.view)
@@ -359,7 +366,7 @@ class TreeLog:
             await self._store_adoption(found, note)
             path = await self._tree.path()
         self.state.context = render(path, self._tree.view)
-        self._shown = list(self.state.context)
+        self._take_shown()
 
     async def _is_in_doubt(self, slot: AgentState, mark: dict[str, Any]) -> bool:
         """Tell whether calls without results, which a slot shows, may have begun."""
@@ -428,8 +435,9 @@ class TreeLog:
             await self._tree.update(message)
         put_back(self.state, small)
         await self._append(found.appended, found.view)
-        self._shown = render(await self._tree.path(), self._tree.view)
-        self.state.context[:], self._tree.is_behind = self._shown, False
+        self.state.context[:] = render(await self._tree.path(), self._tree.view)
+        self._take_shown()
+        self._tree.is_behind = False
 
 
 def _sum(before: Usage | None, more: Usage | None) -> Usage | None:
