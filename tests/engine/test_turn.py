@@ -424,6 +424,62 @@ async def test_the_steps_of_a_running_turn_are_seen_by_another_agent(store: Stor
     assert [event async for event in first.attach("alice", "s1")] == []
 
 
+@pytest.mark.parametrize("how", ["append", "checkout"])
+@pytest.mark.parametrize("last", ["final", "final, then a checkout"])
+async def test_what_others_do_to_the_session_is_not_seen_as_steps_of_the_turn(
+    store: Store, how: str, last: str
+) -> None:
+    cooking, may_end, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def cook() -> str:
+        """Cook."""
+        cooking.set()
+        await may_end.wait()
+        return "ready"
+
+    script = ["Hello.", [call("cook", {}, id="c1")], "Done."]
+    first = ReActAgent("cook", ScriptedModel(script), store=store, tools=[cook])
+    await first.call("Hello", ALICE)
+    session = first.session("alice", "s1")
+    hello = (await session.get_history())[0]
+    running = asyncio.create_task(first.call("Cook dinner", ALICE))
+    await cooking.wait()
+
+    async def disturb() -> None:
+        if how == "append":
+            await session.append_message(user("from elsewhere"))
+        else:
+            await session.checkout(hello.id)
+        # What follows the turn has looked there.
+        await asyncio.sleep(0.05)
+        may_end.set()
+        await running
+        if last != "final":
+            await session.checkout(hello.id)
+        done.set()
+
+    seen: list[tuple[str, str]] = []
+    disturbing: asyncio.Task[None] | None = None
+    async for event in first.attach("alice", "s1"):
+        seen.append((event.type, event.message.text if event.message else ""))
+        if disturbing is None and event.type == "MODEL_CALL_END":
+            disturbing = asyncio.create_task(disturb())
+            if last != "final":
+                await done.wait()
+
+    assert seen == [
+        ("AGENT_START", ""),
+        ("CUSTOM", "Cook dinner"),
+        ("MODEL_CALL_END", ""),
+        ("TOOL_RESULT_END", ""),
+        ("MODEL_CALL_END", "Done."),
+        ("AGENT_RESULT", "Done."),
+        ("AGENT_END", ""),
+    ]
+    await done.wait()
+
+
 async def test_an_agent_with_another_state_name_needs_an_agent_id_of_its_own(store: Store) -> None:
     await agent(store, ["Done."]).call("Cook dinner", ALICE)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 
 from leafward.core.attached_state import TURN
-from leafward.core.calls import Result, pair
+from leafward.core.calls import Result, is_question, pair
 from leafward.core.errors import SessionNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message
@@ -36,7 +36,8 @@ class RunningTurn:
         Raises:
             SessionNotFound: the session was deleted meanwhile.
         """
-        if not await self._runs():
+        token = await self._token()
+        if token is None:
             return
         head = await self._head()
         earlier, above = _note(head), head.leaf_id
@@ -46,12 +47,19 @@ class RunningTurn:
             return
         yield AgentEvent("AGENT_START", name=self._name)
         shown: set[str] = set()
+        last: str | None = None
         runs = True
         while runs:
-            revision, runs, present = await self._look()
-            if revision == NOT_THERE:
-                raise SessionNotFound(self._scope.session_id)
-            steps = await self._steps(turn, present, above)
+            revision, now, head = await self._look(last, is_begun=True)
+            runs = now is not None
+            is_elsewhere = last is not None and head.known.get(last) is False
+            if is_elsewhere and now == token:
+                # The session was checked out, or others have appended elsewhere: the turn goes on where it was.
+                await self._wait(revision)
+                continue
+            leaf_id, present = await self._tip(last) if last and is_elsewhere else (head.leaf_id, _note(head))
+            steps = await self._steps(turn, present, above, leaf_id)
+            last = steps[-1].id if steps else last
             for message in steps:
                 if message.id not in shown:
                     shown.add(message.id)
@@ -72,37 +80,49 @@ class RunningTurn:
     async def _begun(self, earlier: TurnNote | None) -> TurnNote | None:
         """Return the note of a turn that has stored nothing yet, as soon as it is stored; `None` if it never is."""
         while True:
-            revision, runs, present = await self._look()
+            revision, now, head = await self._look()
+            present = _note(head)
             if present is not None and present != earlier:
                 return present
-            if not runs:
+            if now is None:
                 return None
             await self._wait(revision)
 
-    async def _look(self) -> tuple[Revision, bool, TurnNote | None]:
+    async def _look(self, last: str | None = None, *, is_begun: bool = False) -> tuple[Revision, int | None, Head]:
         revision = await self._store.messages.revision(self._scope)
+        if is_begun and revision == NOT_THERE:
+            raise SessionNotFound(self._scope.session_id)
         # Asked before the note is read: then a turn that does not run any more stores no further steps.
-        runs = await self._runs()
-        return revision, runs, _note(await self._head())
+        now = await self._token()
+        return revision, now, await self._head(last)
 
     async def _wait(self, revision: Revision) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOKS_EVERY_S):
                 await self._store.messages.wait(self._scope, revision)
 
-    async def _runs(self) -> bool:
+    async def _token(self) -> int | None:
+        """Return the fencing token of the turn that runs, `None` if none does."""
         holder = await self._store.leases.holder(self._scope.session_id, self._scope.owner.user_id)
-        return holder is not None and holder.label == self._label
+        return None if holder is None or holder.label != self._label else holder.token
 
-    async def _head(self) -> Head:
-        return await self._store.messages.head(self._scope, (TURN,))
+    async def _head(self, last: str | None = None) -> Head:
+        return await self._store.messages.head(self._scope, (TURN,), ids=() if last is None else (last,))
 
-    async def _steps(self, turn: TurnNote, present: TurnNote | None, above: str | None) -> list[Message]:
+    async def _tip(self, message_id: str) -> tuple[str, TurnNote | None]:
+        """Return the newest message below one of the turn, and the note in force there."""
+        tip = await self._store.messages.tip(self._scope, message_id)
+        found = (await self._store.messages.states(self._scope, tip.id, (TURN,))).get(TURN)
+        return tip.id, None if found is None else TurnNote.read(found)
+
+    async def _steps(
+        self, turn: TurnNote, present: TurnNote | None, above: str | None, leaf_id: str | None
+    ) -> list[Message]:
         """Return the stored messages of the turn: from its input, or below `above`, up to the next turn."""
         start = turn.input[0] if turn.input else above
         limit = _FIRST_PAGE
         while True:
-            page = await self._store.messages.raw_page(self._scope, None, before=None, limit=limit)
+            page = await self._store.messages.raw_page(self._scope, leaf_id, before=None, limit=limit)
             ids = [message.id for message in page]
             if start in ids or len(page) < limit:
                 break
@@ -110,7 +130,12 @@ class RunningTurn:
         first = ids.index(start) + (not turn.input) if start in ids else 0
         later = present.input if present is not None and present.id != turn.id else ()
         end = next((row for row, id in enumerate(ids) if id in later), len(ids))
-        return page[first:end]
+        steps = page[first:end]
+        own = {*turn.input, *(() if present is None else (*present.input, *present.joined))}
+        # What others append below a turn that runs becomes a branch, unless the turn has put it there itself.
+        while steps and is_question(steps[-1]) and steps[-1].id not in own:
+            steps.pop()
+        return steps
 
 
 def _note(head: Head) -> TurnNote | None:
