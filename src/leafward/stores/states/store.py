@@ -15,7 +15,7 @@ from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.stores.leases import Fence, Leases, Slot
 from leafward.stores.leases.lease import Lease
 from leafward.stores.states.contracts import UNCONDITIONAL, T, Versioned, VersionedStateStore
-from leafward.stores.states.table import KeepsLaidOut, Layout, LooksBeside, StateTable, Stored, check_name
+from leafward.stores.states.table import Layout, StateTable, Stored, check_name, keeps_laid_out, looks_beside
 
 if TYPE_CHECKING:
     from leafward.core.agent_texts import StateText
@@ -89,7 +89,7 @@ class StateStore(VersionedStateStore, ABC):
     ) -> int:
         if isinstance(written, str):
             return await table.put(slot, name, written, expected, self._fence)
-        if isinstance(table, KeepsLaidOut):
+        if keeps_laid_out(table):
             return await table.put_laid_out(slot, name, written, expected, self._fence)
         return await table.put(slot, name, written.spelled(), expected, self._fence)
 
@@ -115,7 +115,7 @@ class StateStore(VersionedStateStore, ABC):
         self, key: AnyKey, name: str, type: type[Any], known: Known | None, others: Sequence[str]
     ) -> tuple[Versioned[Any], bool]:
         slot, table = _slot(key, name), await self._table()
-        if others and isinstance(table, LooksBeside):
+        if others and looks_beside(table):
             stored, has_others = await table.get_beside(slot, name, others)
         else:
             stored, has_others = await table.get(slot, name, versioned=True), bool(others)

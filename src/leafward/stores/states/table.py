@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeGuard
 
 from leafward.core.errors import ConfigurationError, InvalidId, StateDecodeError
 from leafward.core.ids import check_id
@@ -39,7 +39,6 @@ class LaysOut(Protocol):
     def laid_out(self) -> str: ...
 
 
-@runtime_checkable
 class KeepsLaidOut(Protocol):
     """A table that keeps values laid out for people, and does so where no one waits for it."""
 
@@ -104,13 +103,23 @@ class StateTable(Protocol):
         ...
 
 
-@runtime_checkable
 class LooksBeside(Protocol):
     """A table that tells in the same read as a value whether other names hold anything."""
 
     async def get_beside(self, slot: Slot, name: str, others: Sequence[str]) -> tuple[Stored | None, bool]:
         """Return a value with its version, as `get` does, and whether any of the other names may hold something."""
         ...
+
+
+# An `isinstance` with a protocol takes a hundred times as long, at each call of an agent.
+
+
+def keeps_laid_out(table: StateTable) -> TypeGuard[KeepsLaidOut]:
+    return hasattr(table, "put_laid_out")
+
+
+def looks_beside(table: StateTable) -> TypeGuard[LooksBeside]:
+    return hasattr(table, "get_beside")
 
 
 def check_name(name: str) -> str:
