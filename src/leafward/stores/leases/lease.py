@@ -47,8 +47,8 @@ class Lease:
         """Texts that only this holder has."""
         self._receiving = asyncio.Lock()
         self._hold(asked + ttl)
-        keeping = self._keep(weakref.ref(self), ttl / 3)
-        self._renewing = asyncio.create_task(keeping, name=f"lease of {fence.slot.session_id!r}")
+        self._renewing: asyncio.TimerHandle | asyncio.Task[None] = self._timer()
+        """Begins the next renewal, or is one. Most leases are released before, so that none of them costs a task."""
 
     @property
     def session_id(self) -> str:
@@ -76,7 +76,9 @@ class Lease:
     @property
     def is_over(self) -> bool:
         """Whether it was released or lost: it will not be renewed."""
-        return self._releasing or self._renewing.done()
+        renewing = self._renewing
+        ended = renewing.cancelled() if isinstance(renewing, asyncio.TimerHandle) else renewing.done()
+        return self._releasing or ended
 
     async def is_still_held(self) -> bool:
         """Tell whether the store says that this holder has the lease; if so, it is renewed."""
@@ -172,15 +174,18 @@ class Lease:
         self._waiting = renewed.waiting
         return renewed.held
 
+    def _timer(self) -> asyncio.TimerHandle:
+        # It does not have the lease: what renews it must not be what keeps it alive.
+        return asyncio.get_running_loop().call_later(self._ttl / 3, Lease._begin_renewal, weakref.ref[Lease](self))
+
     @staticmethod
-    async def _keep(ref: weakref.ref[Lease], pause: float) -> None:
-        # Nothing here has the lease while it sleeps: what renews it must not be what keeps it alive.
-        renewed = True
-        while renewed:
-            await asyncio.sleep(pause)
-            lease = ref()
-            renewed = lease is not None and await lease._renew()
-            del lease
+    def _begin_renewal(ref: weakref.ref[Lease]) -> None:
+        if (lease := ref()) is not None:
+            lease._renewing = asyncio.create_task(lease._keep(), name=f"lease of {lease.session_id!r}")
+
+    async def _keep(self) -> None:
+        if await self._renew() and not self._releasing:
+            self._renewing = self._timer()
 
     async def __aenter__(self) -> Self:
         return self
