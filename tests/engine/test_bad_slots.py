@@ -95,10 +95,8 @@ ODD: dict[str, tuple[list[Any], list[str]]] = {
     "an odd time": ([msg("m", "USER", text("hi"), timestamp="yesterday")], ["hi"]),
     "a call without a result": ([msg("m", "ASSISTANT", CALL), msg("n", "ASSISTANT", text("ok"))], ["", "", "ok"]),
     "a call at the end": ([msg("m", "ASSISTANT", CALL)], ["", ""]),
-    "a result twice": (
-        [msg("m", "ASSISTANT", CALL), msg("n", "TOOL", RESULT), msg("o", "TOOL", RESULT)],
-        ["", "", ""],
-    ),
+    # A model is shown each result once.
+    "a result twice": ([msg("m", "ASSISTANT", CALL), msg("n", "TOOL", RESULT), msg("o", "TOOL", RESULT)], ["", ""]),
     "keys of a later version": ([msg("m", "USER", {**text("hi"), "tone": "kind"}, mood="good")], ["hi"]),
 }
 
