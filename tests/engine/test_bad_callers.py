@@ -299,7 +299,7 @@ async def test_clearing_a_session_that_is_unknown_stores_nothing(store: Store, t
     await agent.clear_context("alice", "s1")
 
     assert SessionKey("s1", "alice") not in await states_of(states).list_session_keys("alice")
-    await agent.close()
+    await states_of(states).close()
 
 
 async def test_an_agent_may_have_any_name_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
