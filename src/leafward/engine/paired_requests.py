@@ -24,8 +24,8 @@ def paired(context: Sequence[Message]) -> list[Message]:
     """Return the messages of a request; what is made for it is not stored.
 
     Results stand in the order of their calls. A call without a result gets one that says so. A result without its call,
-    and a second one that says something else, become text of the user. Messages of a context that is in order are the
-    very same objects.
+    and a second one that says something else, become text of the user; one that says the same, or was not final, is
+    left out. Messages of a context that is in order are the very same objects.
     """
     if _is_paired(context):
         return list(context)
