@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leafward import AgentShuttingDown, ReActAgent, RuntimeContext, open_store
-from leafward.engine import AgentEvent, CallDelta, ModelUsage, Stop, TextDelta, ThinkingDelta
+from leafward.engine import AgentEvent, CallDelta, ModelError, ModelUsage, Stop, TextDelta, ThinkingDelta
 from leafward.stores import Store
 
 ALICE = RuntimeContext("alice", "s1")
@@ -180,3 +180,55 @@ async def test_a_model_that_ignores_its_cancellation_is_stopped_at_its_next_piec
     assert ((await task).metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
     assert not task.cancelling()
     assert await said(one) == ["Speak", "abc"]
+
+
+class Response:
+    """A stream that makes a new iterator each time it is asked for one, as the SDKs of providers do."""
+
+    def __init__(self, *sent: Any) -> None:
+        self._sent = iter(sent)
+        self.is_closed = False
+
+    async def __aiter__(self) -> AsyncGenerator[Any]:
+        try:
+            for one in self._sent:
+                if self.is_closed:
+                    return
+                yield one
+        finally:
+            self.is_closed = True
+
+    async def __anext__(self) -> Any:
+        raise NotImplementedError("it is read by `async for`")
+
+
+async def test_a_stream_that_makes_new_iterators_is_read_to_its_end(store: Store) -> None:
+    class Answers:
+        def stream(self, request: Any) -> Any:
+            return Response(TextDelta("a"), ThinkingDelta("hm"), TextDelta("b"), TextDelta("c"), Stop("end"))
+
+    agent = ReActAgent("speaker", Answers(), store=store)
+
+    async for _ in agent.stream("Speak", ALICE):
+        # What was left is closed by the event loop.
+        gc.collect()
+        await asyncio.sleep(0.001)
+
+    (reply,) = (await agent.session("alice", "s1").get_raw_history())[1:]
+    assert [part.get("text") or part.get("thinking") for part in reply.parts] == ["a", "hm", "bc"]
+
+
+async def test_nothing_is_kept_of_an_attempt_that_failed_although_its_reader_leaves_then(store: Store) -> None:
+    class Fails:
+        async def stream(self, request: Any) -> AsyncGenerator[Any]:
+            yield TextDelta("half of it")
+            raise ModelError("overloaded", temporary=True)
+
+    agent = ReActAgent("speaker", Fails(), store=store)
+
+    async with aclosing(agent.stream("Speak", ALICE)) as events:
+        async for event in events:
+            if event.discarded:
+                break
+
+    assert await said(agent) == ["Speak"]

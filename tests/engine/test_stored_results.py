@@ -118,3 +118,31 @@ async def test_a_known_message_gets_its_reply_although_a_summary_covers_only_tha
         assert (await agent.call(question, ALICE)).id == reply.id
 
         assert len(payments.model.requests) == 2
+
+
+async def test_a_call_whose_result_is_hidden_does_not_run_when_the_result_of_an_external_one_is_sent() -> None:
+    async with open_store("memory://") as store:
+        ran: list[str] = []
+
+        @tool
+        async def pay() -> str:
+            """Pay."""
+            ran.append("pay")
+            return "paid"
+
+        @tool(external=True)
+        async def ask() -> str:
+            """Have somebody asked."""
+            raise AssertionError("an external tool is not run")
+
+        model = ScriptedModel([[call("pay", id="c1"), call("ask", id="c2")], "Done."])
+        agent = ReActAgent("cook", model, store=store, tools=[pay, ask])
+        await agent.call("Pay", ALICE)
+        session = agent.session("alice", "s1")
+        result = (await session.get_history())[-1]
+        await session.add_compaction("Something was paid.", result.id, result.id)
+
+        await agent.call(Message.tool_result("c2", "yes", "ask"), ALICE)
+
+        assert ran == ["pay"]
+        assert results(model.requests[-1].messages) == {"c1": PAID, "c2": ("success", "yes")}

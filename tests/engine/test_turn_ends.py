@@ -27,6 +27,7 @@ from leafward import (
 from leafward.core.agent_state import AgentState
 from leafward.core.attached_state import TURN
 from leafward.core.ids import Scope
+from leafward.engine.reply_reason import REASON
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.bakery import (
@@ -539,3 +540,46 @@ async def test_a_call_that_has_not_begun_says_so_although_an_earlier_one_had_its
 
     assert oven.baked == ["bread"]
     assert (await lines(store))[-1] == "tool: c1 interrupted Interrupted before it ran."
+
+
+async def test_what_a_caller_does_to_a_reply_changes_nothing_of_the_conversation(store: Store) -> None:
+    @tool(external=True)
+    async def ask(what: str) -> str:
+        """Have somebody asked."""
+        raise AssertionError("an external tool is not run")
+
+    model = ScriptedModel([[call("ask", {"what": "soup"}, id="c1")], "Done."])
+    agent = ReActAgent("cook", model, store=store, tools=[ask])
+    async with aclosing(agent.stream("Cook", ALICE)) as events:
+        async for event in events:
+            if event.type == "REQUIRE_EXTERNAL_EXECUTION":
+                event.data[0]["name"] = "changed"
+                assert event.message is not None
+                event.message.parts[0]["name"] = "changed"
+            if event.type == "AGENT_RESULT":
+                assert event.message is not None
+                event.message.parts[0]["name"] = "changed"
+
+    await agent.call(Message.tool_result("c1", "soup", "ask"), ALICE)
+
+    assert model.requests[-1].messages[1].parts[0]["name"] == "ask"
+
+
+async def test_an_interrupted_turn_gives_its_last_reply_although_a_summary_covers_its_input(store: Store) -> None:
+    @tool
+    async def tidy(ctx: RuntimeContext) -> str:
+        """Sum up what was said, and stop."""
+        session = agent.session(ctx.user_id, ctx.session_id)
+        history = await session.get_history()
+        await session.add_compaction("A question.", history[0].id, history[-2].id)
+        await agent.interrupt(ctx.user_id, ctx.session_id)
+        return "tidied"
+
+    agent = ReActAgent("cook", ScriptedModel(["One.", "Two.", [call("tidy", id="c1")]]), store=store, tools=[tidy])
+    await agent.call("First", ALICE)
+    await agent.call("Second", ALICE)
+
+    reply = await agent.call("Third", ALICE)
+
+    assert reply.parts[0]["id"] == "c1"
+    assert (reply.metadata or {})[REASON] == "INTERRUPTED"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -21,13 +21,13 @@ from leafward.engine.custom_states import CustomStates
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import OpenStream
 from leafward.engine.models.model import ChatModel
+from leafward.engine.reply_reason import REASON
 from leafward.engine.small_state import without_marks
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import Turn, TurnSetup
 from leafward.engine.turn_control import TurnStopped
-from leafward.engine.turn_end import REASON
 from leafward.engine.turn_input import Input, TakenInput, read_input, take_input
 from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
 from leafward.engine.whole_state_log import WholeStateLog
@@ -179,9 +179,13 @@ class ReActAgent:
     ) -> AsyncGenerator[AgentEvent | OpenStream]:
         """Take up a session, and answer the input."""
         log = self._log(place, key, held)
-        loading = log.load(self._fresh(key), [message.id for message in given])
-        # What an earlier turn did not receive is asked for beside it.
-        await (loading if held.mail is None else asyncio.gather(loading, held.mail.read()))
+        asked: list[Coroutine[Any, Any, None]] = [log.load(self._fresh(key), [message.id for message in given])]
+        if held.mail is not None:
+            # What an earlier turn did not receive is asked for beside it.
+            asked.append(held.mail.read())
+        for error in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
         if held.control.earlier:
             await _leave_out_stored(log, held)
         yield AgentEvent("AGENT_START", name=self.name)

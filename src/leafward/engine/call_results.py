@@ -68,7 +68,7 @@ def result_again(parent_id: str | None, call: Call, message: Message) -> Message
     """Return the result of a call as another message has it, which the conversation does not show."""
     id = derived_id("result", parent_id, call.message.id, call.id)
     parts = _final_results(call, message)[:1]
-    return message_sharing(id, message.role, message.at, {**body_to_read(message), "parts": parts})
+    return message_sharing(id, message.role, message.at, {**body_to_read(message), "parts": parts}).sealed()[0]
 
 
 def _final_results(call: Call, message: Message) -> list[Part]:

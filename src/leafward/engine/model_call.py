@@ -83,12 +83,12 @@ class ModelCall:
                         yield opened
                     control.end_wait()
             except ModelError as error:
-                for event in self.reply.end(discarded=True):
+                # Of the attempt that failed nothing is kept, also if the turn is stopped or left now.
+                failed, self.reply = self.reply, Reply()
+                for event in failed.end(discarded=True):
                     yield event
                 if not error.temporary or attempt == self._retries:
                     raise
-                # Of the attempt that failed nothing is kept, also if the turn is stopped now.
-                self.reply = Reply()
                 await self._rest(error, attempt)
             else:
                 for event in self.reply.end():

@@ -13,6 +13,7 @@ from leafward.core.ids import Scope
 from leafward.core.message import Message
 from leafward.engine.events import AgentEvent
 from leafward.engine.recovery import open_calls
+from leafward.engine.reply_reason import with_reason
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import NOT_THERE, Head, Revision, Store
 
@@ -178,4 +179,5 @@ def _ending(steps: Sequence[Message], note: TurnNote | None) -> list[AgentEvent]
         ]
     if note is not None and (note.open == "paused" or note.failed is not None):
         return []
-    return [AgentEvent("AGENT_RESULT", replies[-1].id, message=replies[-1], committed=True)]
+    reply = with_reason(replies[-1], "INTERRUPTED") if note is not None and note.interrupted else replies[-1]
+    return [AgentEvent("AGENT_RESULT", reply.id, message=reply, committed=True)]

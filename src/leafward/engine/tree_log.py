@@ -12,7 +12,7 @@ from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageNotFound, MessageTooLarge, SessionNotFound, StaleState
 from leafward.core.ids import new_id
-from leafward.core.message import Message, ids_of, watch_for_changes
+from leafward.core.message import Message, changed_in_place, ids_of, watch_for_changes
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
 from leafward.engine.agent_slot import AgentSlot
@@ -232,8 +232,10 @@ class TreeLog:
             ValueError: the context holds what it may not, or was changed in a way that is too large to be stored; that
                 was taken back, and nothing was written.
         """
-        # At a boundary the slot is written next, and has one more version then.
-        self.note = replace(note, slot=self._slot.version + at_boundary if self._options.writes_slot else 0)
+        # At a boundary the slot is written next, and has one more version then; a turn that may be running notes the
+        # version that it has read.
+        written = at_boundary and note.open != "running"
+        self.note = replace(note, slot=self._slot.version + written if self._options.writes_slot else 0)
         self._usage = _sum(self._usage, usage)
         step = take_step(self.state.context, self._shown, self._tree.view)
         mark_calls(self.state, self.note)
@@ -261,7 +263,8 @@ class TreeLog:
         context = self.state.context
         # A tool may have put something else in its place, which the next step refuses.
         is_list = isinstance(context, list)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if is_list and len(context) == len(self._shown) and all(map(is_, context, self._shown)):
+        is_same = is_list and len(context) == len(self._shown) and all(map(is_, context, self._shown))
+        if is_same and not changed_in_place(self._shown):
             before = shown_text(context)
             context[:] = render(path, self._tree.view)
             self._take_shown()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from copy import deepcopy
 from dataclasses import dataclass
 
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown
-from leafward.core.message import Message, user
+from leafward.core.message import Message, message_copy, user
 from leafward.engine.agent_store import Place
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
@@ -18,10 +19,11 @@ from leafward.engine.models.model import ChatModel, ModelRequest
 from leafward.engine.models.reply import Reply
 from leafward.engine.paired_requests import paired
 from leafward.engine.recovery import open_calls, plan_calls, rename_repeated
+from leafward.engine.reply_reason import REASON
 from leafward.engine.running_calls import RunningCalls
 from leafward.engine.step_log import StepLog
 from leafward.engine.turn_control import TurnStopped
-from leafward.engine.turn_end import REASON, TurnEnd
+from leafward.engine.turn_end import TurnEnd
 from leafward.engine.turn_input import TakenInput
 from leafward.engine.turn_queue import Held, enter_tool
 from leafward.engine.turn_record import TurnRecord
@@ -223,8 +225,10 @@ class Turn:
         """Leave the turn open until the results of external tools are sent, and ask for them."""
         self._look()
         await self._end.wait_for_user(reply, "TOOL_SUSPENDED")
-        asked = [call.part for call in calls]
-        yield AgentEvent("REQUIRE_EXTERNAL_EXECUTION", reply.id, message=reply, data=asked, committed=True)
+        # What a reader does with them changes nothing of the conversation.
+        asked = [deepcopy(call.part) for call in calls]
+        message = message_copy(reply)
+        yield AgentEvent("REQUIRE_EXTERNAL_EXECUTION", reply.id, message=message, data=asked, committed=True)
 
     async def _sum_up(self, reply: Reply) -> None:
         """Have as the last reply what the model says of how far it came."""

@@ -11,9 +11,10 @@ from typing import Any
 from leafward.core.callables import words_of
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageTooLarge, SessionNotFound
-from leafward.core.message import Message, body_to_read, ids_of, message_sharing
+from leafward.core.message import Message, ids_of
 from leafward.engine.call_results import closing_result, fate_of, result_of
 from leafward.engine.recovery import open_calls, rename_repeated
+from leafward.engine.reply_reason import with_reason
 from leafward.engine.running_calls import Ended, RunningCalls
 from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_note import Openness
@@ -21,9 +22,6 @@ from leafward.engine.turn_record import CallResult, TurnRecord
 from leafward.stores.finishing import to_its_end
 from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
-
-REASON = "agentscope_generate_reason"
-"""The key of a reply's metadata that says why the turn ended, in AgentScope's words."""
 
 _log = logging.getLogger("leafward.engine")
 
@@ -51,11 +49,6 @@ class TurnEnd:
         """Calls that have ended, or were cut off, while the turn ends."""
         self._end: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._ending: asyncio.Task[None] | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the turn is ending, or has ended."""
-        return self._ending is not None
 
     @property
     def is_over(self) -> bool:
@@ -176,12 +169,15 @@ class TurnEnd:
                 await record.store(results, joined, at_boundary=True, open=open, failed=failed, interrupted=joins)
             except ValueError as error:
                 too_large = error.message_id if isinstance(error, MessageTooLarge) else None
-                if isinstance(error, ConfigurationError) or (is_taken_back and too_large not in ids_of(record.context)):
+                is_all_left_out = is_taken_back and said is None and too_large not in ids_of(record.context)
+                if isinstance(error, ConfigurationError) or is_all_left_out:
                     # The store takes no writes, or nothing is left that could be left out.
                     raise
                 added = [*(message for _, message in results), *joined, *([] if said is None else [said])]
                 self._leave_out(error, {*ids_of(added), too_large})
-                said, is_taken_back = None, True
+                if is_taken_back or (said is not None and said.id == too_large):
+                    said = None
+                is_taken_back = True
             else:
                 await self._project()
                 return
@@ -244,10 +240,3 @@ class TurnEnd:
     async def _project(self) -> None:
         await self._record.acknowledge()
         await self._record.log.project()
-
-
-def with_reason(message: Message, reason: str) -> Message:
-    """Return a reply that says why the turn ended."""
-    body = body_to_read(message)
-    metadata: dict[str, Any] = {**(body.get("metadata") or {}), REASON: reason}
-    return message_sharing(message.id, message.role, message.at, {**body, "metadata": metadata})

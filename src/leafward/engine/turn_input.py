@@ -12,10 +12,10 @@ from leafward.core.message import Dumpable, Message, as_message, body_to_read, h
 from leafward.engine.call_results import Fate, closing_result, fate_of, result_again
 from leafward.engine.known_input import match_input
 from leafward.engine.recovery import open_calls
+from leafward.engine.reply_reason import with_reason
 from leafward.engine.step_log import StepLog
 from leafward.engine.summary_messages import summary_text
 from leafward.engine.turn_control import TurnControl
-from leafward.engine.turn_end import with_reason
 from leafward.engine.turn_note import Openness, TurnNote
 from leafward.tools.definition import Tool
 
@@ -90,7 +90,9 @@ async def take_input(
     given = _results_as_stored(given, context, waiting)
     here = set(ids_of(context))
     new = [message for message in given if message.id not in here and not log.known.get(message.id)]
-    if _results_for(waiting, new):
+    if answered := _results_for(waiting, new):
+        left = [call for call in waiting if call.id not in answered]
+        await _give_again(left, log)
         context.extend(new)
         control.steering[:0] = earlier
         return TakenInput(note or noted("asking"), is_new=True)
@@ -104,19 +106,30 @@ async def take_input(
     if not goes_on:
         _check_whole(found.input)
     answered = found.input or _answered_by(context, note)
-    stored = await log.stored_results(waiting)
+    given_again = await _give_again(waiting, log)
     for call in waiting:
-        if (result := stored.get(call.id)) is not None:
-            context.append(result_again(log.leaf_id, call, result))
-        elif found.not_answered or call.id in stored:
-            context.append(closing_result(log.leaf_id, call, "elsewhere"))
-        elif not goes_on:
-            context.append(closing_result(log.leaf_id, call, _fate_when_left(call, log.note, tools)))
+        if call.id not in given_again and not goes_on:
+            fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, tools)
+            context.append(closing_result(log.leaf_id, call, fate))
     if goes_on and note is not None:
         control.steering[:0] = earlier
-        return TakenInput(note, is_new=bool(stored))
+        return TakenInput(note, is_new=bool(given_again))
     context.extend((*earlier, *found.input))
     return TakenInput(noted("running", answered), is_new=True)
+
+
+async def _give_again(calls: Sequence[Call], log: StepLog) -> set[str]:
+    """Put results that are stored, but not shown, into the context, and return the ids of their calls."""
+    stored = await log.stored_results(calls) if calls else {}
+    for call in calls:
+        if call.id in stored:
+            result = stored[call.id]
+            log.state.context.append(
+                closing_result(log.leaf_id, call, "elsewhere")
+                if result is None
+                else result_again(log.leaf_id, call, result)
+            )
+    return set(stored)
 
 
 def _answered_by(context: Sequence[Message], note: TurnNote | None) -> list[Message]:
@@ -169,8 +182,8 @@ def _check_whole(input: Sequence[Message]) -> None:
         raise ValueError(f"the input holds a call without a result, {calls[0].id!r}: send the result with it")
 
 
-def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> bool:
-    """Tell whether the input is the results of calls that wait for them.
+def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> set[str]:
+    """Return the ids of the calls that wait for results and get them from the input.
 
     Raises:
         ValueError: it holds a result for a call that does not wait, or two for one call, or words beside results while
@@ -180,7 +193,7 @@ def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> bool:
     results = sorted(pairs.orphans, key=pairs.places.__getitem__)
     answered = [result.call_id for result in results]
     if not answered:
-        return False
+        return set()
     waiting = {call.id for call in open}
     strange = [call_id for call_id in answered if call_id not in waiting]
     if strange:
@@ -194,4 +207,4 @@ def _results_for(open: Sequence[Call], messages: Sequence[Message]) -> bool:
             f"the input holds words beside results, and calls still wait: {', '.join(sorted(left))}. "
             "Send their results with it, or the words later"
         )
-    return True
+    return set(answered)

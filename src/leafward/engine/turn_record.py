@@ -13,6 +13,7 @@ from leafward.engine.call_results import too_large_result
 from leafward.engine.model_call import ModelCall
 from leafward.engine.models.reply import Reply
 from leafward.engine.step_log import StepLog
+from leafward.engine.summary_messages import summary_text
 from leafward.engine.turn_note import TurnNote
 from leafward.engine.turn_queue import Held
 from leafward.stores.contracts import Usage
@@ -96,7 +97,9 @@ class TurnRecord:
             fitting = [(call, _fitting(call, message, error)) for call, message in results]
             if all(new is old for (_, new), (_, old) in zip(fitting, results, strict=True)):
                 raise
-            context[:] = before
+            # What a tool has appended meanwhile stays.
+            added = {*ids_of([message for _, message in results]), *ids_of(messages)} - set(ids_of(before))
+            context[:] = [message for message in context if message.id not in added]
             return await self.store(fitting, messages, at_boundary=at_boundary)
         return results
 
@@ -116,7 +119,12 @@ class TurnRecord:
 
     def last_reply(self, name: str) -> Message:
         """Return the last message of the assistant in this turn, or an empty one."""
-        said = [message for message in self.context[self._first :] if message.role == "assistant"]
+        context = self.context
+        # A summary may have taken the place of earlier messages, and of the input.
+        shown = [row for row, one in enumerate(context) if one.id in self.note.input]
+        summaries = [row for row, one in enumerate(context) if summary_text(one) is not None]
+        first = shown[0] if shown else min(self._first, summaries[-1] + 1 if summaries else self._first)
+        said = [message for message in context[first:] if message.role == "assistant"]
         return said[-1] if said else Message("assistant", [], name=name)
 
 

@@ -100,7 +100,7 @@ def check_usage(usage: Usage) -> Usage:
         raise ValueError(f"a cost is a number of at least 0, not {cost!r}")
     if usage.usage_id is not None:
         check_id("usage id", usage.usage_id)
-    return usage if isinstance(cost, float) else usage._replace(cost=float(cost))
+    return usage if type(cost) is float else usage._replace(cost=float(cost))
 
 
 class Head(NamedTuple):

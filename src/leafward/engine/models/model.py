@@ -78,10 +78,13 @@ async def open_stream(model: ChatModel, request: ModelRequest) -> AsyncGenerator
         raise ModelError(
             f"{type(model).__name__}.stream returned a {kind}, not an async iterator: use async def, yield"
         )
-    events = cast(AsyncIterator[ModelEvent], stream)
+    # Once: it may make a new iterator each time it is asked, and a reader begins to read several times.
+    events = aiter(cast(AsyncIterator[ModelEvent], stream))
     try:
         yield events
     finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
+        made: list[object] = [events] if events is stream else [events, stream]
+        for one in made:
+            close = getattr(one, "aclose", None)
+            if close is not None:
+                await close()
