@@ -12,7 +12,7 @@ import pytest
 from leafward import ConfigurationError, LeaseBusy, Session, open_store
 from leafward.stores import Lease, Store
 from leafward.testing.elsewhere import elsewhere
-from leafward.testing.leases import is_given_up
+from leafward.testing.leases import until_given_up
 
 PATIENCE = 20
 
@@ -107,7 +107,7 @@ async def test_a_task_that_outlives_the_lease_it_was_started_in_may_have_it(stor
 async def test_one_that_was_lost_is_had_again(store: Store) -> None:
     lost = await store.leases.acquire("s", ttl=0.2)
     assert await store.leases.release("s", token=lost.token)
-    await is_given_up(lost)
+    await until_given_up(lost)
     async with store.leases.acquire("s", wait=0) as lease:
         assert lease.token > lost.token
 

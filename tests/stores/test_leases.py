@@ -23,7 +23,7 @@ from leafward.stores.leases.forwarding_table import ForwardingLeaseTable
 from leafward.stores.sql import operations
 from leafward.stores.sqlite import SqliteStore
 from leafward.testing.elsewhere import elsewhere
-from leafward.testing.leases import is_given_up, queued
+from leafward.testing.leases import queued, until_given_up
 from tests.sessions.dict_storage import DictStorage
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ async def test_a_lease_is_no_longer_held_when_its_store_fails_for_longer_than_it
     lease = await TableLeases(table).acquire("s", ttl=0.06)
     table.fails = {"renew": [StoreError("the server is gone")] * 1000}
 
-    await is_given_up(lease)
+    await until_given_up(lease)
 
     assert not lease.held
 
@@ -397,7 +397,7 @@ async def test_an_event_loop_that_was_blocked_loses_its_lease_to_who_came(store:
 
     with pytest.raises(LeaseLost):
         await session.append_message(user("late"))
-    await is_given_up(lease)
+    await until_given_up(lease)
     assert not lease.held
     over.set()
     await asyncio.to_thread(taking.join)

@@ -55,7 +55,7 @@ async def holder_gone(reopen: Reopen, session_id: str = "s", *, ttl: float = SHO
     return lease
 
 
-async def is_given_up(lease: Lease) -> None:
+async def until_given_up(lease: Lease) -> None:
     """Wait until a lease that was lost is no longer renewed, and raise what its last renewal raised."""
     async with asyncio.timeout(PATIENCE):
         while not lease.is_over:  # noqa: ASYNC110  (what ends it is between a timer and a task)
@@ -326,7 +326,7 @@ class _Endings:
     ) -> None:
         gone = await holder_gone(reopen)
 
-        await is_given_up(gone)
+        await until_given_up(gone)
 
         assert not gone.held
         assert caplog.records == []

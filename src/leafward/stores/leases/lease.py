@@ -123,7 +123,10 @@ class Lease:
         Raises:
             LeaseLost: the lease is no longer held; the texts wait for the next holder.
         """
-        await settled(lambda: self._table.received(self.fence.slot, self._holder, number))
+        async with self._receiving:
+            await settled(lambda: self._table.received(self.fence.slot, self._holder, number))
+            # A `receive` that was cut off may have read them as well.
+            self._texts = [text for text in self._texts if text.number > number]
 
     async def _have_received(self) -> None:
         """Have the store delete the texts that are here; then they can be handed out."""

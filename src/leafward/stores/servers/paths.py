@@ -20,12 +20,17 @@ LANES = 4
 MOST_LANES = 1000
 """How many it is told of."""
 MOST_PATHS = 1000
+_MOST_READ = 5000
+"""How many lanes of a tree are read to find a path; in a larger tree the operation walks the path itself."""
 
 _LANES = """
     SELECT {place}, l.lane_no, l.origin FROM {{p}}session s {leaf} JOIN {{p}}lane l ON l.tree_no = s.tree_no
     WHERE s.owner_no = (SELECT owner_no FROM {{p}}owner WHERE agent_id = ? AND user_id = ?) AND s.session_id = ?"""
-_TO_LEAF = _LANES.format(place="s.leaf", leaf="")
-_TO_MESSAGE = _LANES.format(place="m.place", leaf="JOIN {p}message m ON m.tree_no = s.tree_no") + " AND m.id = ?"
+_LIMIT = f" LIMIT {_MOST_READ}"
+_TO_LEAF = _LANES.format(place="s.leaf", leaf="") + _LIMIT
+_TO_MESSAGE = (
+    _LANES.format(place="m.place", leaf="JOIN {p}message m ON m.tree_no = s.tree_no") + " AND m.id = ?" + _LIMIT
+)
 
 
 class Path(NamedTuple):
@@ -73,6 +78,9 @@ class Paths:
         if done is None:
             found = await self._find(connection, scope, leaf_id)
             if found == path:
+                # It is known, and something else is in the way.
+                if path is not None:
+                    _keep(self._known, (scope, leaf_id), path)
                 return None
             path, done = found, await work(found)
         if done is not None and path is not None:
@@ -87,7 +95,7 @@ class Paths:
             ids if leaf_id is None else (*ids, leaf_id),
         )
         leaf: int | None = rows[0][0] if rows else None
-        if leaf is None:
+        if leaf is None or len(rows) == _MOST_READ:
             return None
         origins: dict[int, int | None] = {lane: origin for _, lane, origin in rows}
         above: list[int] = []
@@ -104,9 +112,9 @@ def _keep(paths: dict[K, Path], key: K, path: Path) -> None:
     paths[key] = path
 
 
-def origins(lanes: int = LANES) -> list[str]:
+def origins() -> list[str]:
     """Return the columns of the places that the last lanes of a path branched from, the nearest one first."""
-    return [f"l{number}.origin" for number in range(1, lanes + 1)]
+    return [f"l{number}.origin" for number in range(1, LANES + 1)]
 
 
 def joined_lanes(leaf: str) -> str:
