@@ -82,6 +82,8 @@ def run(backend: Backend, *, kills: int, seed: int, progress: Say, control_kills
             "found as acknowledged": f"{found['as acknowledged']}",
             "found as it was being saved": f"{found['the next']}",
         }
+        if not control_kills:
+            return outcome
         outcome.controls = [
             _control("saves a list in two steps", backend, control_kills, seed, "tears"),
             _control("acknowledges before it saves", backend, control_kills, seed, "acks-early"),

@@ -101,6 +101,8 @@ def run(backend: Backend, *, kills: int, seed: int, progress: Say, control_kills
             "found with the step that was being written": f"{found['the next']}",
             "last steps done again, with the same ids": f"{found['again']}",
         }
+        if not control_kills:
+            return outcome
         outcome.controls = [
             _control(
                 "writes messages, states and usage in commits of their own", backend, control_kills, seed, "splits"

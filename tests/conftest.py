@@ -22,7 +22,7 @@ pytest.register_assert_rewrite("leafward.testing")
 
 # A shared machine stalls now and then; a slow example is not a wrong one. Every run tries other examples; set
 # LEAFWARD_EXAMPLES for a longer search.
-EXAMPLES = int(os.environ.get("LEAFWARD_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("LEAFWARD_EXAMPLES", "25"))
 settings.register_profile("leafward", deadline=None, print_blob=True, max_examples=EXAMPLES)
 settings.load_profile("leafward")
 

@@ -160,7 +160,7 @@ CONTEXTS = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([check, check, check_list_of_1x, check_list_of_2x]),
     st.integers(),

@@ -22,8 +22,9 @@ from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
 from leafward import OutcomeUnknown, Session, StoreError, user
-from leafward.stores import Store
+from leafward.stores import AgentStateStore, Store
 from leafward.testing.durable import Reopen
+from leafward.testing.our_states import OurStateContract
 from tests.stores.every_contract import EveryContract
 
 PACKAGE = Path(__file__).parent.parent.parent / "examples" / "third_party_store"
@@ -42,7 +43,7 @@ def load() -> ModuleType:
 bucket = load()
 
 
-class TestBucket(EveryContract):
+class TestBucket(EveryContract, OurStateContract):
     """In a bucket in memory, which compares versions as the real ones do."""
 
     @pytest.fixture
@@ -53,6 +54,10 @@ class TestBucket(EveryContract):
     async def store(self, objects: MemoryStore) -> AsyncGenerator[Store]:
         async with await bucket.open_bucket("s3://chats", client=objects) as store:
             yield store
+
+    @pytest.fixture
+    def states(self, store: Store) -> AgentStateStore:
+        return store.states
 
     @pytest.fixture
     async def reopen(self, objects: MemoryStore) -> AsyncGenerator[Reopen]:

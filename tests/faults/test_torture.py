@@ -14,6 +14,14 @@ pytestmark = pytest.mark.fault
 SEED = 20260101
 
 
+def on_sqlite(backend: Backend, times: int) -> int:
+    """Return how often a control runs: it shows that the judge sees a fault, and the judge is the same everywhere.
+
+    The recorded runs have all controls on every backend.
+    """
+    return times if backend.name == "sqlite" else 0
+
+
 def assert_kept(outcome: Outcome) -> None:
     assert outcome.violations == []
     assert {control.name: control.detail for control in outcome.controls if not control.passed} == {}
@@ -21,7 +29,7 @@ def assert_kept(outcome: Outcome) -> None:
 
 @on(*PERSISTENT)
 def test_killed_writers_lose_nothing(backend: Backend) -> None:
-    assert_kept(kill.run(backend, kills=8, seed=SEED, progress=print, control_kills=80))
+    assert_kept(kill.run(backend, kills=8, seed=SEED, progress=print, control_kills=on_sqlite(backend, 80)))
 
 
 def test_a_killed_server_loses_nothing_and_its_clients_go_on(own_server: Backend) -> None:
@@ -46,24 +54,22 @@ def test_a_holder_that_comes_back_too_late_is_refused(backend: Backend) -> None:
 
 @on(*PERSISTENT)
 def test_cancelled_appends_are_each_stored_or_absent(backend: Backend) -> None:
-    assert_kept(cancel.run(backend, cancels=80, seed=SEED, progress=print, control_cancels=40))
+    assert_kept(cancel.run(backend, cancels=80, seed=SEED, progress=print, control_cancels=on_sqlite(backend, 40)))
 
 
 @on(*PERSISTENT)
 def test_a_step_is_whole_or_absent_after_a_kill(backend: Backend) -> None:
-    assert_kept(steps.run(backend, kills=6, seed=SEED, progress=print, control_kills=80))
+    assert_kept(steps.run(backend, kills=6, seed=SEED, progress=print, control_kills=on_sqlite(backend, 80)))
 
 
 @on(*PERSISTENT)
 def test_killed_turns_go_on_in_the_next_process(backend: Backend) -> None:
-    # The controls take long, and are those of `test_stopped_store`; the recorded runs have them on every backend.
-    controls = 60 if backend.name == "sqlite" else 0
-    assert_kept(turns.run(backend, kills=4, seed=SEED, progress=print, control_kills=controls))
+    assert_kept(turns.run(backend, kills=4, seed=SEED, progress=print, control_kills=on_sqlite(backend, 60)))
 
 
 @on(*PERSISTENT)
 def test_lists_of_states_are_never_mixed_by_a_kill(backend: Backend) -> None:
-    assert_kept(states.run(backend, kills=6, seed=SEED, progress=print, control_kills=80))
+    assert_kept(states.run(backend, kills=6, seed=SEED, progress=print, control_kills=on_sqlite(backend, 80)))
 
 
 @on(*ON_DISK)

@@ -77,7 +77,7 @@ def attempts(session: Session, last: CompactionRecord | None = None) -> list[Com
     return list(takewhile(lambda one: one is not last, reversed(tried)))[::-1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(setup=setups, walk=walks)
 async def test_a_compaction_without_an_error_leaves_at_most_the_threshold(
     setup: dict[str, Any], walk: list[tuple[str, int]]

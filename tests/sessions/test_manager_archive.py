@@ -280,7 +280,7 @@ def places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 ODD = [None, True, 0, -1, 2**70, 1.5, float("nan"), "", " ", "odd", "\ud800", "\x00", [], [[]], {}, {"a": 1}]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 async def test_whatever_is_changed_in_an_export_is_imported_whole_or_refused(data: st.DataObject) -> None:
     async with open_store("memory://") as store:

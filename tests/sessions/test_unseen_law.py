@@ -199,7 +199,7 @@ def _shown_by(answer: str) -> str:
     return answer.partition("\n\n")[2] if answer.startswith("Error: ") else ""
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 40)), min_size=1, max_size=12),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from leafward.stores import AgentStateStore, Store
 from leafward.testing import (
     AttachedStateContract,
     BatchContract,
@@ -22,7 +19,6 @@ from leafward.testing import (
     StoreContract,
     TreeContract,
 )
-from leafward.testing.our_states import OurStateContract
 
 
 class EveryVolatileContract(
@@ -37,13 +33,11 @@ class EveryVolatileContract(
     StoreContract,
     AttachedStateContract,
     BatchContract,
-    OurStateContract,
 ):
-    """Every promise that holds for as long as a store is open; a subclass gives the fixture `store`."""
+    """Every promise that holds for as long as a store is open; a subclass gives the fixture `store`.
 
-    @pytest.fixture
-    def states(self, store: Store) -> AgentStateStore:
-        return store.states
+    States have their contract in tests/stores/states.
+    """
 
 
 class EveryContract(

@@ -102,7 +102,7 @@ class TestTheList:
             ("---\nname: never closed\n", "no line of three dashes closes"),
             ("---\n- a\n- b\n---\nHello\n", "not a list of fields"),
             ("---\ndescription: {a: b}\n---\nHello\n", "description that is not text"),
-            ("---\nx: " + "[" * 16_000 + "\n---\nHello\n", "nests values too deeply"),
+            ("---\nx: " + "[" * 1_500 + "\n---\nHello\n", "nests values too deeply"),
             ("---\nx: " + "y" * 17_000 + "\n---\nHello\n", "more than 16,384 characters"),
             ('---\nname: x\ndescription: "Use when: the user\n---\nHello\n', "not YAML at line"),
             ("---\ndescription: Use when: asked\nname: [\n---\nHello\n", "not YAML at line 2"),
