@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import leafward.testing
+from tests.stores.states.test_embedded import TestSQLite as States
 from tests.stores.test_memory import TestMemory as Memory
 from tests.stores.test_sqlite_contract import TestSQLite as SQLite
 
@@ -145,7 +146,7 @@ def is_defined(name: str) -> bool:
         return False
     if path == CONTRACTS:
         contract = getattr(leafward.testing, names[0], object)
-        return hasattr(contract, names[1]) and (issubclass(Memory, contract) or issubclass(SQLite, contract))
+        return hasattr(contract, names[1]) and any(issubclass(one, contract) for one in (Memory, SQLite, States))
     if not (ROOT / path).is_file() or not Path(path).name.startswith("test_"):
         return False
     body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
