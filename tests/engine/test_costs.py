@@ -79,17 +79,17 @@ class TestOnAServer:
             await asyncio.sleep(3 * proxy.delay)
             return found
 
-        async def usual(rounds: int) -> int:
+        async def usual(rounds: int) -> list[int]:
             # Until all connections know the statements there are more; what is done in the background also counts.
-            return min([await trips(agent, rounds) for _ in range(CALLS)])
+            return [await trips(agent, rounds) for _ in range(CALLS)]
 
-        assert await usual(0) == CALL
-        assert await usual(1) == CALL + ROUND
-        assert await usual(3) == CALL + 3 * ROUND
+        assert CALL in await usual(0)
+        assert CALL + ROUND in await usual(1)
+        assert CALL + 3 * ROUND in await usual(3)
         # Another process has no states in memory.
-        assert min([await trips(adder(store), 0) for _ in range(CALLS)]) == CALL
+        assert CALL in [await trips(adder(store), 0) for _ in range(CALLS)]
         # In a session's first call the slot is made before the input is stored.
-        assert min([await trips(agent, 0, new_id()) for _ in range(CALLS)]) == CALL + 1
+        assert CALL + 1 in [await trips(agent, 0, new_id()) for _ in range(CALLS)]
 
 
 @pytest.fixture

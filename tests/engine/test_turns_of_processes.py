@@ -87,6 +87,12 @@ class OnProcesses:
 
         assert await holder("reply", "do A") == ["", "INTERRUPTED"]
         assert await holder("reply", "do B") == ["answer to slower, please", None]
+        # A call returns when its release is on the way; until then the session counts as held.
+        for session_id in ("s1", "s2"):
+            for _ in range(1000):
+                if await store.leases.holder(session_id, "alice") is None:
+                    break
+                await asyncio.sleep(0.01)
         assert not await third.interrupt("alice", "s1", "too late")
         assert not await third.steer("alice", "s2", "too late")
         assert (await read_history(store, "s1"))["path"] == [

@@ -52,7 +52,9 @@ async def test_closing_leaves_no_file_of_it_open(tmp_path: Path, noticed: bool) 
         await session.append_message(user("kept nowhere"))
         assert await session.search("kept")
         assert _open_below(directory)
-        shutil.rmtree(directory)
+        while directory.exists():
+            # A word that is indexed meanwhile may leave a file behind.
+            shutil.rmtree(directory, ignore_errors=True)
         if noticed:
             with pytest.raises(StoreError, match="removed"):
                 await session.append_message(user("lost"))
