@@ -282,6 +282,5 @@ class TestRoundTrips(BehindAProxy):
             # What was sent is answered before the connection serves another.
             await behind.messages.revision(S)
 
-        before = proxy.packets
-        await behind.messages.head(S, NAMES)
-        assert proxy.packets - before == 1
+        # A cancelled call may leave the next one to a connection that has not prepared its statement yet.
+        assert await self.counted(proxy, lambda: behind.messages.head(S, NAMES)) == 1
