@@ -180,17 +180,14 @@ def _read_dict(read: _Read, value: object, where: str, *, of_lists: bool) -> dic
 
 
 def copy_record(record: R) -> R:
-    """Return a copy that shares with a record nothing that can be changed."""
+    """Return a copy of what is stored of a record, which shares with it nothing that can be changed."""
     kind = type(record)
-    made = kind.__new__(kind)
-    for name in _names(kind):
-        setattr(made, name, _copied(getattr(record, name)))
-    return made
+    return kind(**{name: _copied(getattr(record, name)) for name in _names(kind)})
 
 
 @cache
 def _names(kind: type[Record]) -> list[str]:
-    return [one.name for one in fields(cast(Any, kind))]
+    return [one.name for one in fields(cast(Any, kind)) if one.compare]
 
 
 def _copied(value: object) -> object:
@@ -223,6 +220,8 @@ def write_record(record: Record) -> dict[str, Any]:
 
 def _written(value: object, is_float: bool = False) -> object:
     match value:
+        case str() | None:
+            return value
         case Record():
             return write_record(value)
         case list():

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from leafward.core.agent_records import copy_record
-from leafward.core.agent_state import AgentState, InterruptControl
+from leafward.core.agent_state import AgentState
 from leafward.core.agent_texts import write_texts
 from leafward.core.message import kept_with
 from leafward.core.session_key import SessionKey
@@ -73,6 +73,6 @@ class StateCache:
 
 def _copy(state: AgentState) -> AgentState:
     """Return a state that shares only its messages with another."""
-    small = copy_record(replace(state, context=[], interrupt_control=InterruptControl()))
+    small = copy_record(replace(state, context=[]))
     small.context = list(state.context)
     return small
