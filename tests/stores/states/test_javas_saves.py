@@ -89,6 +89,21 @@ class TestOurTable(BesideJava):
         assert await others.save_if_version(ALICE, "v", {"n": 2}, version + 1) == version + 2
         assert await self.old.get("alice:s1", "v") == ('{"n":2}',)
 
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    async def test_lets_another_process_notice_a_save_by_java_2_0_2_after_any_number_of_ours(
+        self, states: StateStore, others: StateStore, count: int
+    ) -> None:
+        for name in ("read", "replaced"):
+            for number in range(count):
+                assert await states.save_if_version(ALICE, name, {"n": number}, number) == number + 1
+        assert await others.get_versioned(ALICE, "read") == ({"n": count - 1}, count)
+
+        await self.old.save("alice:s1", "replaced", '{"n":"java"}')
+
+        with pytest.raises(StaleState):
+            await others.save_if_version(ALICE, "replaced", {"n": "py"}, count)
+        assert await others.get_versioned(ALICE, "replaced") == ({"n": "java"}, count + 1)
+
     async def test_counts_a_save_by_java_2_0_3_once(self, states: StateStore, others: StateStore) -> None:
         version = await states.save_if_version(ALICE, "v", {"n": 1}, 0)
         await self.new.save("alice:s1", "v", '{"n":"java"}')
