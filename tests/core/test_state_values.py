@@ -116,6 +116,16 @@ def test_a_value_of_a_type_comes_back_as_that_type(value: object) -> None:
     assert read_value(write_value(value), type(value)) == value
 
 
+def test_control_characters_are_written_as_java_writes_them() -> None:
+    escaped = '"\\u001F \\u000B \\n"'
+    value = {"a": "\x1f \x0b \n"}
+
+    assert write_value(value) == f'{{"a":{escaped}}}'
+    assert write_items([value, {"n": 1}]) == [f'{{"a":{escaped}}}', '{"n":1}']
+    assert escaped in write_value(Message("user", [{"type": "text", "text": value["a"]}]))
+    assert escaped in write_items([Message("user", [{"type": "text", "text": value["a"]}])])[0]
+
+
 def test_an_agents_state_and_a_message_come_back() -> None:
     message, state = Message("user", "hi"), AgentState(session_id="s")
     assert read_value(write_value(message), Message) == message
