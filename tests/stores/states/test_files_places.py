@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from leafward import InvalidId, SessionKey, StaleState, StoreError
 from leafward.core.errors import ConfigurationError
 from leafward.core.ids import refusal
-from leafward.stores import JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
+from leafward.importers.agentscope import migrate
+from leafward.stores import InMemoryAgentStateStore, JsonFileAgentStateStore, JsonSession, Slot, WorkspaceSession
 from leafward.stores.files.folder import Folder
 from leafward.stores.files.names import SAFE, decoded, hashed
 from leafward.stores.files.state_tree import digest_of, version_text
 
-LOOK_ALIKES = ["acme", "anon", "User", "QA", "1440", "164", "bd2f", "dynamic"]
+LOOK_ALIKES = ["acme", "anon", "User", "QA", "big", "city", "edit", "1440", "164", "bd2f", "dynamic"]
 """Ids that are valid base64url of UTF-8."""
 
 
@@ -121,6 +122,13 @@ class TestWhatJavaMade:
             assert await states.list_session_keys("al/ice") == {SessionKey("sess 1", "al/ice")}
             assert await states.list_session_keys("YWwvaWNl") == set()
             assert await states.get(SessionKey("c2VzcyAx", "al/ice"), "agent_state") is None
+
+    @pytest.mark.parametrize("id", ["a\nb", "a tab\tin it", ".."])
+    async def test_an_id_that_is_refused_is_found_under_the_name_of_its_directory(self, root: Path, id: str) -> None:
+        write(root / "__anon__" / encoded(id) / "notes.json", {"n": 1})
+        async with JsonFileAgentStateStore(root) as states:
+            assert await states.list_session_keys() == {SessionKey(encoded(id))}
+            assert await states.get(encoded(id), "notes") == {"n": 1}
 
     async def test_what_only_looks_like_the_ids_of_a_state_tells_nothing(self, root: Path) -> None:
         write(root / "__anon__" / "acme" / "agent_state.json", {"context": [{"session_id": "iɞ"}], "session_id": 5})
@@ -223,25 +231,44 @@ class TestWhatAnOlderLeafwardWrote:
             assert json.loads((root / "__anon__" / "acme" / "notes.json").read_text()) == {"n": 3}
             assert json.loads((root / "acme" / "s" / "notes.json").read_text()) == {"n": 4}
 
+    @pytest.mark.parametrize(
+        ("java", "ours", "key"),
+        [
+            ("__anon__/acme", "__anon__/~acme", SessionKey("acme")),
+            ("acme/s1", "~acme/s1", SessionKey("s1", "acme")),
+        ],
+        ids=["session", "user"],
+    )
     async def test_javas_directory_is_the_session_where_both_are_there(
-        self, root: Path, caplog: pytest.LogCaptureFixture
+        self, root: Path, java: str, ours: str, key: SessionKey, caplog: pytest.LogCaptureFixture
     ) -> None:
-        make_old(root, "__anon__", "~acme", 1)
-        (root / "__anon__" / "~acme" / "own.json").write_text("{}")
-        write(root / "__anon__" / "acme" / "notes.json", {"n": "java"})
+        make_old(root, ".", ours, 1)
+        (root / ours / "own.json").write_text("{}")
+        write(root / java / "notes.json", {"n": "java"})
         async with JsonFileAgentStateStore(root) as states:
             with caplog.at_level(logging.WARNING, "leafward"):
                 for _ in range(3):
-                    assert await states.get("acme", "notes") == {"n": "java"}
-                    assert await states.get("acme", "own") is None
+                    assert await states.get(key, "notes") == {"n": "java"}
+                    assert await states.get(key, "own") is None
             assert [record.levelname for record in caplog.records] == ["WARNING"]
             assert "~acme" in caplog.text
-            await states.save("acme", "notes", {"n": 2})
-            assert json.loads((root / "__anon__" / "~acme" / "notes.json").read_text()) == {"n": 1}
+            report = await migrate(root, InMemoryAgentStateStore(), dry_run=True)
+            assert [what for what, _ in report.left_out] == [str(root / ours)]
+            await states.save(key, "notes", {"n": 2})
+            assert json.loads((root / ours / "notes.json").read_text()) == {"n": 1}
             # What is deleted does not come back under the other name.
-            await states.delete("acme")
-            assert not await states.exists("acme")
-            assert await states.list_session_keys() == set()
+            await states.delete(key)
+            assert not await states.exists(key)
+            assert await states.list_session_keys(key.user_id) == set()
+
+    async def test_our_directory_is_the_session_again_where_javas_holds_nothing_any_more(self, root: Path) -> None:
+        make_old(root, "__anon__", "~acme", 1)
+        write(root / "__anon__" / "~acme" / "own.json", {"by": "python"})
+        write(root / "__anon__" / "acme" / "notes.json", {"n": "java"})
+        async with JsonFileAgentStateStore(root) as states:
+            await states.delete("acme", "notes")
+            assert await states.get("acme", "notes") is None
+            assert await states.get("acme", "own") == {"by": "python"}
 
 
 class TestWhatTellsWhoseADirectoryIs:
