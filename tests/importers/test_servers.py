@@ -11,7 +11,14 @@ import redis
 
 from leafward import ConfigurationError, LeafwardError, SessionKey, open_store
 from leafward.importers.agentscope import migrate
-from leafward.stores import MysqlAgentStateStore, MysqlSession, RedisAgentStateStore, RedisSession, Slot
+from leafward.stores import (
+    InMemoryAgentStateStore,
+    MysqlAgentStateStore,
+    MysqlSession,
+    RedisAgentStateStore,
+    RedisSession,
+    Slot,
+)
 from leafward.stores.redis.legacy import open_older_keys
 from leafward.stores.servers import legacy
 from tests.importers.contract import COUNTS, Failing, Stopped, counts, everything
@@ -307,6 +314,9 @@ class TestKeys:
             await older.close()
         assert shown == f"key '{left.prefix}al/ice:_keys' on {older._calls.where}"
         assert reason == "it may be session 'ice' of user 'al' in 2.x, and is not moved"
+        for dry_run in (True, False):
+            report = await migrate(left.named, InMemoryAgentStateStore(), dry_run=dry_run)
+            assert report.left_out == [(shown, reason)]
 
     async def test_that_are_documents_with_slashes_are_moved_or_named(self, left: LeftInRedis) -> None:
         for id in ("al/ice", "al/ice:b"):
