@@ -386,7 +386,8 @@ class TestListing:
         await states.save("s1", "a", {})
         client.set(f"{prefix}__anon__/text:_keys", "text")
         client.hset(f"{prefix}hash:_keys", "a", "b")
-        client.sadd(f"{prefix}__anon__/.:_keys", "a")
+        for refused in (".", "a\nb", "__anon__"):
+            client.sadd(f"{prefix}__anon__/{refused}:_keys", "a")
         client.sadd(f"{prefix}:_keys", "a")
         client.sadd(prefix.encode() + b"__anon__/\xff:_keys", "a")
         found = await states.list_session_keys()

@@ -225,6 +225,16 @@ class TestRows(InATable):
         assert await states.list_session_keys() == {SessionKey("s")}
         assert await states.exists("sandbox/session/s")
 
+    async def test_of_ids_that_are_refused_are_in_no_listing(
+        self, states: StateStore, kind: Kind, url: str, prefix: str
+    ) -> None:
+        await states.save(SessionKey("s", "alice"), "a", {})
+        await states.save("s", "a", {})
+        slots = ("alice:a\nb", "alice:..", "al\tice:s", "__anon__:a\nb", "__anon__:__anon__", "a\nb")
+        await self.put(kind, url, prefix, *((slot, "a", 0, "{}") for slot in slots))
+        assert await states.list_session_keys("alice") == {SessionKey("s", "alice")}
+        assert await states.list_session_keys() == {SessionKey("s")}
+
     async def test_names_that_would_be_ambiguous_are_escaped(
         self, states: StateStore, kind: Kind, url: str, prefix: str
     ) -> None:
