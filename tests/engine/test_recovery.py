@@ -24,6 +24,16 @@ def reply(id: str, *calls: str, text: str = "") -> Message:
     return assistant(parts, id=id)
 
 
+AWAITED = {
+    "type": "tool_result",
+    "name": "pay",
+    "output": [{"type": "text", "text": "[Awaiting external execution]"}],
+    "metadata": {"agentscope_suspended": True},
+    "state": "running",
+}
+"""What AgentScope gives out for a tool that runs elsewhere."""
+
+
 # ── calls without results ────────────────────────────────────────────────────
 
 
@@ -33,11 +43,17 @@ def test_open_calls_are_those_of_the_newest_reply_without_a_final_result() -> No
         reply("a1", "old"),
         reply("a2", "c1", "c2", "c3"),
         tool_result("c2", "done", "pay", id="r2"),
-        tool_result("c3", "[Awaiting external execution]", "pay", state="running", id="r3"),
+        Message("tool", [{**AWAITED, "id": "c3"}], id="r3"),
     ]
 
     assert [call.id for call in open_calls(context)] == ["c1", "c3"]
     assert [call.message.id for call in open_calls(context)] == ["a2", "a2"]
+
+
+def test_a_result_of_1x_which_has_no_state_answers_its_call() -> None:
+    read_by_agentscope = tool_result("c1", "paid", "pay", state="running", id="r1")
+
+    assert open_calls([reply("a1", "c1"), read_by_agentscope]) == []
 
 
 def test_a_reply_is_open_below_later_messages_of_the_user() -> None:

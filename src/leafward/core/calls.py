@@ -21,6 +21,7 @@ from leafward.core.parts import (
     FAILED,
     Part,
     is_settled,
+    is_suspended,
     is_ui_only,
     is_ui_tool,
     parts_of,
@@ -99,7 +100,7 @@ class Result(Struct, frozen=True, eq=False):
 
     @property
     def final(self) -> bool:
-        """Whether this is the tool's last word; AgentScope's external tools write `running` until it comes."""
+        """Whether this is certainly the tool's last word; results of 1.x have no state, and are read as `running`."""
         return self.state != "running"
 
     @property
@@ -140,9 +141,9 @@ class Pairs(Struct, frozen=True):
         yield from ((call, result) for result, call in self.repeats.items())
 
     def is_waiting(self, call: Call) -> bool:
-        """Tell whether a call has no final result."""
+        """Tell whether the result of a call is still to come."""
         answer = self.answers.get(call)
-        return answer is None or not answer.final
+        return answer is None or is_suspended(answer.part)
 
 
 def pair(messages: Sequence[Message]) -> Pairs:

@@ -15,6 +15,8 @@ CALLS = frozenset({"tool_use", "tool_call"})
 FAILED = frozenset({"error", "denied", "interrupted"})
 """The states of a tool that did not do what it was asked."""
 
+SUSPENDED = "agentscope_suspended"
+"""The key by which a result says in its metadata that it is still to come."""
 RESULT_STATES = ("success", "error", "denied", "interrupted", "running")
 """The states of a result, in AgentScope's words; stored ones may have others."""
 
@@ -110,6 +112,19 @@ def tool_state(part: Part) -> str:
         return "error" if state == "output-error" or output_key(part) == "errorText" else "success"
     known = state if isinstance(state, str) else "success"
     return "error" if part.get("is_error") is True and known not in FAILED else known
+
+
+def is_suspended(part: Part) -> bool:
+    """Tell AgentScope's placeholder for a result that is still to come.
+
+    The state `running` alone says less: AgentScope's reader gives it to every result of 1.x, which has no state.
+    """
+    metadata = part.get("metadata")
+    return (
+        part.get("state") == "running"
+        and isinstance(metadata, dict)
+        and cast(dict[str, object], metadata).get(SUSPENDED) is True
+    )
 
 
 def holds_result(part: Part) -> bool:

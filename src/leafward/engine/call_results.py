@@ -9,7 +9,7 @@ from leafward.core.calls import Call, answered_id
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import derived_id
 from leafward.core.message import Message, body_to_read, message_copy, message_sharing
-from leafward.core.parts import Part
+from leafward.core.parts import Part, is_suspended
 from leafward.engine.events import AgentEvent
 from leafward.tools.runner import Outcome, failed
 
@@ -73,7 +73,7 @@ def result_again(parent_id: str | None, call: Call, message: Message) -> Message
 
 def _final_results(call: Call, message: Message) -> list[Part]:
     parts: list[Part] = body_to_read(message)["parts"]
-    return [part for part in parts if answered_id(part) == call.id and part.get("state") != "running"]
+    return [part for part in parts if answered_id(part) == call.id and not is_suspended(part)]
 
 
 def result_of(call: Call, outcome: Outcome) -> Message:
