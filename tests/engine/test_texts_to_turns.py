@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faults.kitchen import unpaired
-from leafward import Message, RuntimeContext, open_store, tool, user
+from leafward import Message, MessageTooLarge, RuntimeContext, open_store, tool, user
 from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
@@ -142,3 +142,47 @@ async def test_a_message_that_is_sent_twice_is_stored_once(store: Store) -> None
 
     assert (await ids(agent)).count("salt") == 1
     assert len(await ids(agent)) == 7
+
+
+@pytest.mark.parametrize("by", ["steer", "interrupt"])
+async def test_a_message_that_the_store_does_not_take_is_not_sent(by: str) -> None:
+    async with open_store("memory://", max_message_bytes=1_000) as store:
+
+        @tool
+        async def stir() -> str:
+            """Stir."""
+            with pytest.raises(MessageTooLarge, match=r"'long' is 1,\d\d\d bytes of JSON, the store accepts 1,000"):
+                await getattr(agent, by)("alice", "s1", user("x" * 1_000, id="long"))
+            return "stirred"
+
+        agent = ReActAgent("cook", ScriptedModel([[call("stir", {})], "Served.", "More."]), store=store, tools=[stir])
+        reply = await agent.call("Cook", ALICE)
+
+        is_stopped = (reply.metadata or {}).get("agentscope_generate_reason") == "INTERRUPTED"
+        assert is_stopped == (by == "interrupt")
+        assert (await agent.call("More", ALICE)).text == ("Served." if is_stopped else "More.")
+
+
+@pytest.mark.parametrize("by", ["steer", "interrupt"])
+async def test_a_message_of_a_process_with_a_larger_limit_is_left_out(
+    by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        open_store("memory://limits", max_message_bytes=1_000) as store,
+        open_store("memory://limits", max_message_bytes=9_000) as other,
+    ):
+        sender, _ = steered(other, [])
+
+        @tool
+        async def stir() -> str:
+            """Stir."""
+            assert await getattr(sender, by)("alice", "s1", user("x" * 1_000, id="long"))
+            return "stirred"
+
+        agent = ReActAgent("cook", ScriptedModel([[call("stir", {})], "Served.", "More."]), store=store, tools=[stir])
+        async with asyncio.timeout(5):
+            await agent.call("Cook", ALICE)
+            await agent.call("More", ALICE)
+
+        assert "long" not in await ids(agent)
+        assert "a message to the turn of session 's1' is left out: message 'long' is 1," in caplog.text

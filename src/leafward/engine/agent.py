@@ -220,6 +220,7 @@ class ReActAgent:
 
         Raises:
             ConfigurationError: no session is named, and this agent is running several, which the text lists.
+            MessageTooLarge: the message is larger than the store accepts. The turn is stopped without it.
             ValueError: the message has more than 64 KiB. The turn is stopped without it; send it with the next call.
         """
         if user_id is None and session_id is None:
@@ -230,6 +231,7 @@ class ReActAgent:
         """Have a message join the running turn of a session after its current round of tools; False when none runs.
 
         Raises:
+            MessageTooLarge: the message is larger than the store accepts; nothing was sent.
             ValueError: the message has more than 64 KiB; nothing was sent.
         """
         return await self._turns.send(self._slot(user_id, session_id), "steer", message)

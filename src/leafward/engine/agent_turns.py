@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any, Literal
 
-from leafward.core.errors import ConfigurationError, LeaseLost
+from leafward.core.errors import ConfigurationError, LeaseLost, MessageTooLarge
 from leafward.core.ids import Scope
-from leafward.core.message import Message
+from leafward.core.message import Message, check_size
 from leafward.engine.agent_calls import AgentCalls
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.events import AgentEvent
@@ -107,23 +107,32 @@ class AgentTurns:
         if holder is None or holder.label != self.label:
             return False
         text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
-        size = len(text.encode())
-        if size > LONGEST_TEXT and kind == "interrupt":
+        refused = None if sent is None else _refusal(sent, text, kind, place.store.max_message_bytes)
+        if refused is not None and kind == "steer":
+            raise refused
+        if refused is not None:
             text = TurnText(kind, holder.token).write()
-        elif size > LONGEST_TEXT:
-            raise _too_long(size, "nothing was sent")
         reached = await leases.send(slot.session_id, slot.user_id, text, label=self.label)
         held = queues_of(place).held.get(slot)
         if reached and held is not None and held.mail is not None:
             # In this process there is no need to wait for the next look.
             with suppress(LeaseLost):
                 await held.mail.read()
-        if reached and size > LONGEST_TEXT:
-            raise _too_long(size, "the turn is interrupted without it")
+        if reached and refused is not None:
+            raise refused
         return reached
 
 
-def _too_long(size: int, outcome: str) -> ValueError:
+def _refusal(message: Message, text: str, kind: Literal["interrupt", "steer"], largest: int) -> ValueError | None:
+    """Return the error for a message that is too large to be sent, or to be stored; `None` if it is not."""
+    try:
+        check_size(message, message.sealed()[1], largest)
+    except MessageTooLarge as error:
+        return error
+    size = len(text.encode())
+    if size <= LONGEST_TEXT:
+        return None
+    outcome = "nothing was sent" if kind == "steer" else "the turn is interrupted without it"
     return ValueError(
         f"the message has {size:,} bytes, and a running turn is sent at most {LONGEST_TEXT:,}: {outcome}; "
         "send it as the input of the next call"

@@ -153,6 +153,7 @@ class TurnEnd:
         record, control = self._record, self._control
         said = self._take_partial(text_only=pauses) if keeps_partial else None
         is_taken_back = False
+        too_large: str | None = None
         while True:
             if said is not None:
                 record.context.append(said)
@@ -164,7 +165,8 @@ class TurnEnd:
             open = self._paused_as(left) if pauses else None
             # AgentScope runs what is open where it finds this flag.
             record.log.state.shutdown_interrupted = pauses and open != "running"
-            joined = await record.unjoined(sent)
+            # What the store does not take would be refused for ever.
+            joined = await record.unjoined([message for message in sent if message.id != too_large])
             try:
                 await record.store(results, joined, at_boundary=True, open=open, failed=failed, interrupted=joins)
             except ValueError as error:

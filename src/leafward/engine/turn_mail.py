@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from leafward.core.errors import LeafwardError, LeaseLost
-from leafward.core.message import Message
+from leafward.core.errors import LeafwardError, LeaseLost, MessageTooLarge
+from leafward.core.message import Message, check_size
 from leafward.engine.turn_control import TurnControl
 from leafward.stores.leases import Leases, Slot
 from leafward.stores.leases.lease import Lease
@@ -41,9 +41,11 @@ class MailBox:
     The store keeps a text until its message is stored: a turn that ends before, however it ends, leaves it to the next.
     """
 
-    def __init__(self, lease: Lease, control: TurnControl) -> None:
+    def __init__(self, lease: Lease, control: TurnControl, *, largest: int) -> None:
         self._lease = lease
         self._control = control
+        self._largest = largest
+        """How many bytes of JSON a message may have in this store."""
         self._reading = asyncio.Lock()
         self._seen = 0
         """The number of the last text that was read."""
@@ -94,11 +96,22 @@ class MailBox:
                 "a text to the turn of session %r is not one of an agent's: %.200r", self.slot.session_id, text
             )
             return None
+        if message is not None and not self._fits(message):
+            message = None
         if found.token == self._lease.token:
             self._control.take(found.kind, message)
         elif message is not None:
             self._control.earlier.append(message)
         return None if message is None else message.id
+
+    def _fits(self, message: Message) -> bool:
+        """Tell whether the store takes a message, which a process with a larger limit may have sent."""
+        try:
+            check_size(message, message.sealed()[1], self._largest)
+        except MessageTooLarge as error:
+            _log.warning("a message to the turn of session %r is left out: %s", self.slot.session_id, error)
+            return False
+        return True
 
 
 class LocalBox:

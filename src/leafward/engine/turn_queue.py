@@ -122,7 +122,7 @@ async def turn_of(
             held.lease = lease = await place.store.leases.acquire(slot.session_id, slot.user_id, ttl, label=label)
             leaving.push_async_callback(_release, queues, held, ttl, getattr(place.store, "background", None))
             queues.loop = asyncio.get_running_loop()
-            held.mail = MailBox(lease, control)
+            held.mail = MailBox(lease, control, largest=place.store.max_message_bytes)
         leaving.enter_context(_holding(place, queues, held))
         # Where the stream of a paused turn is not read on, this is left before the block is.
         control.leave_queue = leaving.aclose
