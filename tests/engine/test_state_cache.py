@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leafward import Message, ReActAgent, RuntimeContext, SessionKey, SessionManager, tool, user
 from leafward.core.agent_state import AgentState
 from leafward.core.message import body_to_read
@@ -136,3 +138,21 @@ async def test_an_unchanged_slot_is_not_read_again(store: Store) -> None:
 
     first, second = model.requests
     assert body_to_read(second.messages[0]) is body_to_read(first.messages[0])
+
+
+@pytest.mark.parametrize("by", ["reply", "input"])
+async def test_what_a_caller_changes_while_a_later_turn_runs_is_not_stored(store: Store, by: str) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        theirs[by].parts[0]["text"] = "changed"
+        return "stirred"
+
+    agent = ReActAgent("cook", ScriptedModel(["Done.", [call("stir", {})], "Served."]), store=store, tools=[stir])
+    given = user("Cook dinner")
+    theirs = {"input": given, "reply": await agent.call(given, ALICE)}
+
+    await agent.call("Stir it", ALICE)
+
+    history = await agent.session("alice", "s1").get_raw_history()
+    assert [message.text for message in history[:2]] == ["Cook dinner", "Done."]

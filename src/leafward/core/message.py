@@ -351,6 +351,18 @@ def message_copy(message: Message) -> Message:
     return _Copy.stored(message.id, message.role, message.at, body_to_read(message))
 
 
+def own_copy(message: Message) -> Message:
+    """Return a message that shares nothing with this one: what is changed in one of them does not change the other.
+
+    Raises:
+        ValueError: it was made unsound.
+    """
+    checked, json = message.sealed()
+    copy = Message.stored(message.id, message.role, message.at, _copied(body_to_read(checked)))
+    copy._json = json  # pyright: ignore[reportPrivateUsage]
+    return copy
+
+
 def watch_for_changes(messages: Iterable[Message]) -> None:
     """Have `changed_in_place` notice what is changed in place from now on."""
     for message in messages:

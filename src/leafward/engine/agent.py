@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import AgentShuttingDown, ConfigurationError
 from leafward.core.ids import check_id
-from leafward.core.message import Message
+from leafward.core.message import Message, own_copy
 from leafward.core.session_key import SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
 from leafward.engine.agent_options import check_choice, check_count, check_model, check_prompt, check_ttl
@@ -205,7 +205,7 @@ class ReActAgent:
             if not log.is_projected:
                 await log.project()
             reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
-            yield AgentEvent("AGENT_RESULT", reply.id, message=reply, committed=True)
+            yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
         yield AgentEvent("AGENT_END", name=self.name)
 
     # Reaching a turn.

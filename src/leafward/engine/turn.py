@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown
-from leafward.core.message import Message, message_copy, user
+from leafward.core.message import Message, message_copy, own_copy, user
 from leafward.engine.agent_store import Place
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
@@ -98,7 +98,8 @@ class Turn:
             raise
         if end.result is None:
             raise AgentShuttingDown(self._setup.name)
-        yield AgentEvent("AGENT_RESULT", end.result.id, message=end.result, committed=True)
+        # The state may be kept for the next call, and the reply is the caller's.
+        yield AgentEvent("AGENT_RESULT", end.result.id, message=own_copy(end.result), committed=True)
 
     # One step after the other.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from leafward.core.calls import Call, Result, is_question, pair
 from leafward.core.ids import new_id
-from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, user
+from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, own_copy, user
 from leafward.engine.call_results import Fate, closing_result, fate_of, result_again
 from leafward.engine.known_input import match_input
 from leafward.engine.recovery import open_calls
@@ -93,7 +93,7 @@ async def take_input(
     if answered := _results_for(waiting, new):
         left = [call for call in waiting if call.id not in answered]
         await _give_again(left, log)
-        context.extend(new)
+        context.extend(map(own_copy, new))
         control.steering[:0] = earlier
         return TakenInput(note or noted("asking"), is_new=True)
     inside = note is not None and note.may_go_on and await log.is_inside()
@@ -114,7 +114,8 @@ async def take_input(
     if goes_on and note is not None:
         control.steering[:0] = earlier
         return TakenInput(note, is_new=bool(given_again))
-    context.extend((*earlier, *found.input))
+    # The caller still has the input, and may change it while this turn or a later one runs.
+    context.extend((*earlier, *map(own_copy, found.input)))
     return TakenInput(noted("running", answered), is_new=True)
 
 
