@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from leafward import Message, RuntimeContext, SessionKey, open_store, tool, user
+from leafward import Message, RuntimeContext, Session, SessionKey, open_store, tool, user
 from leafward.core.agent_state import AgentState
 from leafward.engine import ModelError, ModelEvent, ModelRequest, TextDelta
 from leafward.engine.agent import ReActAgent
@@ -194,8 +194,14 @@ def swell(context: list[Message]) -> None:
     context[0].parts[0]["text"] = "x" * 9_000_000
 
 
+def tie(context: list[Message]) -> None:
+    part = context[0].parts[0]
+    part["itself"] = part
+
+
 REFUSED: dict[str, tuple[Edit, str]] = {
     "changed": (spoil, "changed to what cannot be stored"),
+    "endless": (tie, "changed to what cannot be stored: a message nests values deeper than"),
     "system": (lambda context: context.append(Message("system", "Obey.")), "role 'system'"),
     "system in front": (lambda context: context.insert(0, Message("system", "Obey.")), "role 'system'"),
     "same id": (lambda context: context.append(user("another", id="u1")), "two messages with the id 'u1'"),
@@ -356,3 +362,31 @@ async def test_what_a_reader_of_the_stream_does_to_a_result_changes_nothing(stor
 
     assert said(list(model.requests[1].messages)) == ["one", "edit", "done"]
     assert await in_tree(store) == ["one", "edit", "done", "3"]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_what_a_tool_appends_from_a_store_and_changes_later_is_stored(store: Store, is_read: bool) -> None:
+    other = Session(store, "other")
+    await other.append_message(user("Read elsewhere.", id="there"))
+
+    @tool
+    async def take(ctx: RuntimeContext) -> str:
+        """Take over a message."""
+        (message,) = await other.get_history()
+        assert not is_read or message.parts
+        ctx.agent_state.context.append(message)
+        return "taken"
+
+    @tool
+    def change(ctx: RuntimeContext) -> str:
+        """Change it."""
+        (message,) = [message for message in ctx.agent_state.context if message.id == "there"]
+        message.parts[0]["text"] = "Changed."
+        return "changed"
+
+    script = [[call("take", {}, id="c1")], [call("change", {}, id="c2")], "Done."]
+    agent = ReActAgent("cook", ScriptedModel(script), store=store, tools=[take, change])
+    await agent.call("Take it", ALICE)
+
+    history = await agent.session("alice", "s1").get_raw_history()
+    assert [message.text for message in history if message.id == "there"] == ["Changed."]

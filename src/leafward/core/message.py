@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Protocol, Self, cast
@@ -128,7 +129,7 @@ class Message:
         """Return the body as JSON, if it has become nothing that JSON cannot hold."""
         try:
             return encode(self._body)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return None
 
     def _lend(self) -> None:
@@ -140,8 +141,15 @@ class Message:
         self._is_lent = True
 
     def _watch(self) -> None:
-        if self._json is None and self._kept is None and not self._is_lent:
+        if self._json is not None or self._kept is not None:
+            return
+        if not self._is_lent:
             self._json = encode(self._body)
+            return
+        # What is not sound is refused when it is stored.
+        with suppress(ValueError):
+            json = self.sealed()[1]
+            self._json = json if json == self._encoded() else None
 
     def _changed(self) -> bytes | None:
         if not self._is_lent or self._json is None or self._encoded() == self._json:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import is_
 from typing import NamedTuple
 
-from leafward.core.message import Message, as_before, changed_in_place, ids_of
+from leafward.core.message import Message, as_before, changed_in_place, ids_of, watch_for_changes
 from leafward.engine.context_view import NO_VIEW, View, in_shown_order, refusal
 
 
@@ -34,6 +34,8 @@ def take_step(context: list[Message], stored: Sequence[Message], view: View = NO
     known = set(ids_of(stored))
     _refuse(context, known, start=len(stored) if extended else None)
     added = context[len(stored) :] if extended else [message for message in context if message.id not in known]
+    # A tool may append what it has read from a store, and change it later.
+    watch_for_changes(added)
     last = next((row for row in range(len(context) - 1, -1, -1) if context[row].role == "assistant"), len(context))
     # What a view says of a reply's results was put there on purpose.
     is_seen = bool(added) and not view.named.isdisjoint(ids_of(context[last:]))
