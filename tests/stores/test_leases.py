@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
@@ -340,6 +341,43 @@ async def test_texts_that_could_not_be_received_are_received_later(table: Table)
 
         assert await lease.receive() == ["one", "two"]
         assert await lease.receive() == []
+
+
+async def test_a_text_that_a_receive_deleted_and_did_not_return_outlives_an_acknowledgement(table: Table) -> None:
+    leases = TableLeases(table)
+    async with leases.acquire("s") as lease:
+        await leases.send("s", None, "one")
+        table.fails = {"received": [OutcomeUnknown("the server"), StoreError("the server is gone")]}
+        with pytest.raises(StoreError, match="gone"):
+            await lease.receive()
+        await leases.send("s", None, "two")
+        (second,) = await lease.peek()
+        await lease.acknowledge(second.number)
+
+        assert await lease.receive() == ["one"]
+
+
+async def test_a_lease_that_is_lost_after_an_acknowledgement_leaves_its_texts_to_the_next(table: Table) -> None:
+    leases = TableLeases(table)
+    lease = await leases.acquire("s")
+    await leases.send("s", None, "one")
+    received = table.received
+    table.received = AsyncMock(side_effect=StoreError("the server is gone"))
+    with pytest.raises(StoreError, match="gone"):
+        await lease.receive()
+    table.received = received
+    (first,) = await lease.peek()
+    await lease.acknowledge(first.number)
+    await leases.send("s", None, "two")
+
+    async def lost(slot: Slot, holder: str, number: int) -> None:
+        await leases.release("s", token=lease.token)
+        await received(slot, holder, number)
+
+    table.received = lost
+    with pytest.raises(LeaseLost):
+        await lease.receive()
+    await lease.release()
 
 
 async def test_whether_texts_were_received_is_not_known_when_the_lease_is_lost_meanwhile(table: Table) -> None:

@@ -45,6 +45,8 @@ class Lease:
         """Whether the store may have deleted them."""
         self._ready: list[str] = []
         """Texts that only this holder has."""
+        self._seen: set[int] = set()
+        """The numbers of the texts that `peek` returned and the store may still have."""
         self._receiving = asyncio.Lock()
         self._hold(asked + ttl)
         self._renewing: asyncio.TimerHandle | asyncio.Task[None] = self._timer()
@@ -115,7 +117,9 @@ class Lease:
         """
         # Before they are read: what a renewal finds meanwhile was sent later.
         self._waiting = False
-        return await self._table.texts(self.fence.slot, self._holder)
+        texts = await self._table.texts(self.fence.slot, self._holder)
+        self._seen = {text.number for text in texts}
+        return texts
 
     async def acknowledge(self, number: int) -> None:
         """Have the store delete the texts that `peek` returned, up to the one with this number.
@@ -125,8 +129,11 @@ class Lease:
         """
         async with self._receiving:
             await settled(lambda: self._table.received(self.fence.slot, self._holder, number))
-            # A `receive` that was cut off may have read them as well.
-            self._texts = [text for text in self._texts if text.number > number]
+            # A `receive` that was cut off may have read them as well. What it deleted, `peek` has not returned.
+            done = {seen for seen in self._seen if seen <= number}
+            self._texts = [text for text in self._texts if text.number not in done]
+            self._seen -= done
+            self._in_doubt = self._in_doubt and bool(self._texts)
 
     async def _have_received(self) -> None:
         """Have the store delete the texts that are here; then they can be handed out."""
