@@ -169,3 +169,40 @@ async def test_a_tool_stops_its_turn_by_the_interrupt_control(store: Store) -> N
 
     assert reason(await agent.call("Cook", ALICE)) == "INTERRUPTED"
     assert (await agent.call("Serve", ALICE)).text == "Served."
+
+
+@pytest.mark.parametrize("message", [None, "stop!"])
+async def test_input_of_an_interrupted_turn_gives_its_reply_after_later_turns(
+    store: Store, message: str | None
+) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        assert await agent.interrupt("alice", "s1", message)
+        return "stirred"
+
+    model = ScriptedModel([[call("stir", {})], "Served.", "Welcome."])
+    agent = ReActAgent("cook", model, store=store, tools=[stir])
+    first = await agent.call(user("Cook", id="q1"), ALICE)
+
+    for later in ("Serve", "Thanks"):
+        await agent.call(later, ALICE)
+        again = await agent.call(user("Cook", id="q1"), ALICE)
+
+        assert (again.id, reason(again)) == (first.id, "INTERRUPTED")
+
+
+async def test_input_of_a_turn_that_had_no_steps_left_gives_its_reply_after_a_later_turn(store: Store) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        return "stirred"
+
+    model = ScriptedModel([[call("stir", {})], [call("stir", {})], "Served."])
+    agent = ReActAgent("cook", model, store=store, tools=[stir], max_iterations=1)
+    first = await agent.call(user("Cook", id="q1"), ALICE)
+    await agent.call("Serve", ALICE)
+
+    again = await agent.call(user("Cook", id="q1"), ALICE)
+
+    assert (again.id, reason(again)) == (first.id, "MAX_ITERATIONS")

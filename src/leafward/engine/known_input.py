@@ -96,11 +96,20 @@ def _answered(
     if row not in own and not any(message.role == "assistant" for message in path[row:]):
         # It came here in another way than by a turn: nothing has answered it.
         return InputMatch("resume", not_answered=checked_out)
-    start, turn = (
-        (first, path[: _next_question(max(own), path)]) if row in own else (row, path[: _next_turn(row, path)])
-    )
-    replies = [message for message in turn[start:] if message.role == "assistant"]
-    return InputMatch("answer", reply=replies[-1] if replies else None)
+    if note is not None and row in own:
+        return InputMatch("answer", reply=reply_of(note, path))
+    return InputMatch("answer", reply=_last_reply(path[row : _next_turn(row, path)]))
+
+
+def reply_of(note: TurnNote, path: Sequence[Message]) -> Message | None:
+    """Return the last reply of a turn; `None` if it has ended without one."""
+    own = {*note.input, *note.joined}
+    rows = [row for row, message in enumerate(path) if message.id in own]
+    return _last_reply(path[rows[0] : _next_question(rows[-1], path)]) if rows else None
+
+
+def _last_reply(turn: Sequence[Message]) -> Message | None:
+    return next((message for message in reversed(turn) if message.role == "assistant"), None)
 
 
 def _next_question(row: int, path: Sequence[Message]) -> int:

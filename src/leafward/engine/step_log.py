@@ -63,6 +63,10 @@ class StepLog(Protocol):
         """Return the conversation; with all that is hidden of it, if one of these messages is stored there."""
         ...
 
+    async def note_at(self, message_id: str) -> TurnNote | None:
+        """Return the note of the turn that a message belongs to, as of that message; `None` if none is kept there."""
+        ...
+
     async def unknown(self, messages: Sequence[Message]) -> list[Message]:
         """Return those of some messages that are not stored."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from operator import is_
 from typing import Any
@@ -200,6 +201,13 @@ class TreeLog:
         hides = self._tree.view != NO_VIEW or shown_text(context) is not None
         is_raw = bool(known) and (hides or not shown.issuperset(known))
         return await self._tree.path(raw=True) if is_raw else list(context)
+
+    async def note_at(self, message_id: str) -> TurnNote | None:
+        """Return the note of the turn that a message belongs to, as of that message; `None` if none is kept there."""
+        with suppress(MessageNotFound):
+            note = await self._tree.note_at(message_id)
+            return None if note is None else TurnNote.read(note)
+        return None
 
     async def unknown(self, messages: Sequence[Message]) -> list[Message]:
         """Return those of some messages that are not stored."""

@@ -10,7 +10,7 @@ from leafward.core.calls import Call, Result, is_question, pair
 from leafward.core.ids import new_id
 from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, own_copy, user
 from leafward.engine.call_results import Fate, closing_result, fate_of, result_again
-from leafward.engine.known_input import match_input
+from leafward.engine.known_input import match_input, reply_of
 from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import with_reason
 from leafward.engine.step_log import StepLog
@@ -98,10 +98,10 @@ async def take_input(
         return TakenInput(note or noted("asking"), is_new=True)
     inside = note is not None and note.may_go_on and await log.is_inside()
     elsewhere = [one for one, on_path in log.known.items() if not on_path]
-    found = match_input(given, await log.path_with(ids_of(given)), note, elsewhere=elsewhere, checked_out=inside)
+    path = await log.path_with(ids_of(given))
+    found = match_input(given, path, note, elsewhere=elsewhere, checked_out=inside)
     if found.action == "answer":
-        is_cut_off = note is not None and note.interrupted and given[-1].id in (*note.input, *note.joined)
-        return with_reason(found.reply, "INTERRUPTED") if found.reply is not None and is_cut_off else found.reply
+        return await _stored_reply(given[-1].id, found.reply, path, log)
     goes_on = found.action == "resume" and note is not None and note.may_go_on and not found.not_answered
     if not goes_on:
         _check_whole(found.input)
@@ -117,6 +117,36 @@ async def take_input(
     # The caller still has the input, and may change it while this turn or a later one runs.
     context.extend((*earlier, *map(own_copy, found.input)))
     return TakenInput(noted("running", answered), is_new=True)
+
+
+async def _stored_reply(
+    message_id: str, reply: Message | None, path: Sequence[Message], log: StepLog
+) -> Message | None:
+    """Return the reply of the turn of a message; `reply` is the one that it seems to have, where no note says more."""
+    note = log.note
+    if note is None or message_id not in (*note.input, *note.joined):
+        note = await _ended_turn(message_id, path, log)
+        reply = reply if note is None else reply_of(note, path)
+    is_cut_off = note is not None and note.interrupted
+    return with_reason(reply, "INTERRUPTED") if reply is not None and is_cut_off else reply
+
+
+async def _ended_turn(message_id: str, path: Sequence[Message], log: StepLog) -> TurnNote | None:
+    """Return the last note of the earlier turn of a message; `None` if it has none, or has not ended by itself."""
+    note = await log.note_at(message_id)
+    if note is None or message_id not in (*note.input, *note.joined):
+        return None
+    # The messages of a turn stand together.
+    ids = ids_of(path)
+    last, end = ids.index(message_id), len(ids)
+    while end - last > 1:
+        middle = (last + end) // 2
+        found = await log.note_at(ids[middle])
+        if found is not None and found.id == note.id:
+            last, note = middle, found
+        else:
+            end = middle
+    return None if note.may_go_on else note
 
 
 async def _give_again(calls: Sequence[Call], log: StepLog) -> set[str]:

@@ -69,6 +69,10 @@ class WholeStateLog:
         """Return the conversation."""
         return list(self.state.context)
 
+    async def note_at(self, message_id: str) -> TurnNote | None:
+        """Return nothing: a state has the note of its last turn only."""
+        return None
+
     async def unknown(self, messages: Sequence[Message]) -> list[Message]:
         """Return those of some messages that are not stored."""
         stored = set(ids_of(self._stored))
