@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from leafward import Message, RuntimeContext, open_store, tool, user
+from leafward.core.agent_state import AgentState
 from leafward.engine.agent import ReActAgent
 from leafward.engine.models.model import ModelRequest
 from leafward.stores import Store
@@ -206,3 +207,30 @@ async def test_input_of_a_turn_that_had_no_steps_left_gives_its_reply_after_a_la
     again = await agent.call(user("Cook", id="q1"), ALICE)
 
     assert (again.id, reason(again)) == (first.id, "MAX_ITERATIONS")
+
+
+async def test_an_interrupt_changes_no_reply_of_an_earlier_turn(store: Store) -> None:
+    async def think(request: ModelRequest) -> str:
+        if len(request.messages) == 1:
+            return "Cooked."
+        state = states.pop()
+        del state.context[2:]
+        assert await agent.interrupt("alice", "s1")
+        await asyncio.sleep(60)
+        return "never said"
+
+    @tool
+    def stir(ctx: RuntimeContext) -> str:
+        """Stir."""
+        states.append(ctx.agent_state)
+        return "stirred"
+
+    states: list[AgentState] = []
+    script = [think, [call("stir", {})], think]
+    agent = ReActAgent("cook", ScriptedModel(script), store=store, tools=[stir])
+    await agent.call("Cook", ALICE)
+
+    assert reason(await agent.call("Serve", ALICE)) == "INTERRUPTED"
+
+    history = await agent.session("alice", "s1").get_raw_history()
+    assert [reason(message) for message in history] == [None] * 5

@@ -158,7 +158,7 @@ class TurnEnd:
             if said is not None:
                 record.context.append(said)
             if joins:
-                self._say_why()
+                await self._say_why()
             results, left = self._results(pauses=pauses)
             # Between calls and their results there is no place for a message: the store keeps it for the next turn.
             sent = [*control.steering, *control.messages] if joins or (pauses and not left) else []
@@ -197,11 +197,12 @@ class TurnEnd:
             self._record.take(reply, None)
         return None if said is None else rename_repeated(said)
 
-    def _say_why(self) -> None:
+    async def _say_why(self) -> None:
         """Have the last reply say that it was interrupted, unless it is stored; then the note says so."""
-        context = self._record.context
-        if context and context[-1].role == "assistant" and context[-1].id != self._record.log.leaf_id:
-            context[-1] = with_reason(context[-1], "INTERRUPTED")
+        last = self._record.context[-1:]
+        if last and last[0].role == "assistant" and await self._record.log.unknown(last):
+            context = self._record.context
+            context[:] = [with_reason(one, "INTERRUPTED") if one is last[0] else one for one in context]
 
     def _results(self, *, pauses: bool) -> tuple[list[CallResult], list[Call]]:
         """Return results for open calls, and the calls that stay open: in a pause, those that have not begun."""
