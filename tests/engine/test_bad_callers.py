@@ -25,6 +25,7 @@ from leafward import (
 )
 from leafward.engine.custom_states import states_of
 from leafward.stores import JsonFileAgentStateStore, Store
+from leafward.stores.files.names import hashed
 from leafward.testing import ScriptedModel, call
 from tests.engine.custom_stores import PlainStates
 from tests.engine.going_on import ALICE, goes_on, results
@@ -304,9 +305,11 @@ async def test_clearing_a_session_that_is_unknown_stores_nothing(store: Store, t
 
 async def test_an_agent_may_have_any_name_without_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTSCOPE_STATE_HOME", str(tmp_path))
-    for name in ("a/b", "a", "../b"):
+    names = ("a/b", "a", "../b", "YS9i", hashed("a/b"))
+    for name in names:
         async with ReActAgent(name, ScriptedModel([f"from {name}"]), default_session_id="s1") as agent:
             await agent.call("Hi")
             assert len((await agent.get_agent_state()).context) == 2
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["YS9i", "a", "Li4vYg"])
+    hidden = [hashed(name) for name in ("a/b", "../b", hashed("a/b"))]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a", "YS9i", *hidden])

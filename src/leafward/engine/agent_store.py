@@ -130,10 +130,11 @@ class AgentStore:
 
 def _json_states(agent_id: str) -> StateStore:
     from leafward.stores.files.agent_context import agent_name
-    from leafward.stores.files.names import names_of
+    from leafward.stores.files.names import hashed
     from leafward.stores.files.own_states import JsonFileAgentStateStore
+    from leafward.stores.files.state_names import HASHED
 
     home = os.environ.get("AGENTSCOPE_STATE_HOME") or "~/.agentscope/state"
-    # As a session's directory is named.
-    name = names_of(agent_id).home if "/" in agent_id else agent_name(agent_id)
+    # An encoding of an id with a slash could be the id of another agent.
+    name = hashed(agent_id) if "/" in agent_id or agent_id.startswith(HASHED) else agent_name(agent_id)
     return JsonFileAgentStateStore(Path(home).expanduser() / name)
