@@ -146,3 +146,25 @@ async def test_a_call_whose_result_is_hidden_does_not_run_when_the_result_of_an_
 
         assert ran == ["pay"]
         assert results(model.requests[-1].messages) == {"c1": PAID, "c2": ("success", "yes")}
+
+
+async def test_results_of_external_calls_may_come_in_parts_after_a_checkout() -> None:
+    async with open_store("memory://") as store:
+
+        @tool(external=True)
+        async def ask() -> str:
+            """Have somebody asked."""
+            raise AssertionError("an external tool is not run")
+
+        model = ScriptedModel([[call("ask", id="c1"), call("ask", id="c2")], "Done.", "Done again."])
+        agent = ReActAgent("cook", model, store=store, tools=[ask])
+        asked = await agent.call("Ask", ALICE)
+        for id in ("c1", "c2"):
+            await agent.call(Message.tool_result(id, "yes", "ask"), ALICE)
+        await agent.session("alice", "s1").checkout(asked.id)
+
+        waiting = await agent.call(Message.tool_result("c1", "no", "ask"), ALICE)
+        assert (waiting.metadata or {})["agentscope_generate_reason"] == "TOOL_SUSPENDED"
+        assert (await agent.call(Message.tool_result("c2", "no", "ask"), ALICE)).text == "Done again."
+
+        assert results(model.requests[-1].messages) == {"c1": ("success", "no"), "c2": ("success", "no")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,8 @@ async def take_input(
     new = [message for message in given if message.id not in here and not log.known.get(message.id)]
     if answered := _results_for(waiting, new):
         left = [call for call in waiting if call.id not in answered]
-        await _give_again(left, log)
+        # Answers may come in parts, also where another branch has been answered.
+        await _give_again(left, log, asked={call.id for call in left if _is_external(call, tools)})
         context.extend(map(own_copy, new))
         control.steering[:0] = earlier
         return TakenInput(note or noted("asking"), is_new=True)
@@ -149,18 +150,27 @@ async def _ended_turn(message_id: str, path: Sequence[Message], log: StepLog) ->
     return None if note.may_go_on else note
 
 
-async def _give_again(calls: Sequence[Call], log: StepLog) -> set[str]:
-    """Put results that are stored, but not shown, into the context, and return the ids of their calls."""
+async def _give_again(calls: Sequence[Call], log: StepLog, *, asked: Collection[str] = ()) -> set[str]:
+    """Put results that are stored, but not shown, into the context, and return the ids of their calls.
+
+    What only other branches have answered is not answered here, and calls that are `asked` wait for their results.
+    """
     stored = await log.stored_results(calls) if calls else {}
+    found = {call_id: result for call_id, result in stored.items() if result is not None or call_id not in asked}
     for call in calls:
-        if call.id in stored:
-            result = stored[call.id]
+        if call.id in found:
+            result = found[call.id]
             log.state.context.append(
                 closing_result(log.leaf_id, call, "elsewhere")
                 if result is None
                 else result_again(log.leaf_id, call, result)
             )
-    return set(stored)
+    return set(found)
+
+
+def _is_external(call: Call, tools: Mapping[str, Tool]) -> bool:
+    tool = tools.get(call.name)
+    return tool is not None and tool.external
 
 
 def _answered_by(context: Sequence[Message], note: TurnNote | None) -> list[Message]:
@@ -181,8 +191,7 @@ def _fate_when_left(call: Call, note: TurnNote | None, tools: Mapping[str, Tool]
     if note is None:
         # A copy of a session has no note: its calls may have results in the original.
         return "elsewhere"
-    tool = tools.get(call.name)
-    return fate_of(in_doubt=note.open == "running", is_external=tool is not None and tool.external)
+    return fate_of(in_doubt=note.open == "running", is_external=_is_external(call, tools))
 
 
 def _results_as_stored(given: Sequence[Message], context: Sequence[Message], open: Sequence[Call]) -> list[Message]:
