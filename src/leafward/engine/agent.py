@@ -263,7 +263,8 @@ class ReActAgent:
     ) -> AgentState:
         """Return what is stored of a session, steps of a running turn included; fresh if it is unknown.
 
-        `session` is the store of calls that named one in their `RuntimeContext`.
+        `session` is the store of calls that named one in their `RuntimeContext`. If the session was checked out while
+        a turn runs, it is the state of that point until the turn stores its next step.
         """
         place, key = await self._place(RuntimeContext(user_id, session_id, session=session))
         log = self._log(place, key)
