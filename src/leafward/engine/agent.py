@@ -17,6 +17,7 @@ from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning,
 from leafward.engine.agent_options import check_choice, check_count, check_model, check_prompt, check_ttl
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
+from leafward.engine.budget import Budget, check_budget
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import OpenStream
@@ -68,6 +69,7 @@ class ReActAgent:
         default_session_id: str | None = None,
         max_iterations: int = 10,
         retries: int = 2,
+        budget: Budget | None = None,
         save: Literal["step", "call"] = "step",
         slot: Literal["call", "off"] = "call",
         conflict_policy: ConflictPolicy = "fail",
@@ -85,8 +87,16 @@ class ReActAgent:
         check_choice("save", save, ("step", "call"))
         check_choice("slot", slot, ("call", "off"))
         check_choice("conflict_policy", conflict_policy, ("fail", "overwrite", "append_merge"))
+        self._store = AgentStore(store, self.agent_id)
+        check_budget(budget, model, has_counters=not self._store.is_custom)
         self._setup = TurnSetup(
-            name, model, system_prompt.strip(), _by_name(tools), max_iterations=max_iterations, retries=retries
+            name,
+            model,
+            system_prompt.strip(),
+            _by_name(tools),
+            max_iterations=max_iterations,
+            retries=retries,
+            budget=budget,
         )
         self._options = LogOptions(
             self.agent_id, check_name(state_name), save == "step", slot == "call", conflict_policy
@@ -94,7 +104,6 @@ class ReActAgent:
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
         self._cache = StateCache(state_cache)
-        self._store = AgentStore(store, self.agent_id)
         self._calls = AgentCalls(name)
         self._turns = AgentTurns(self._store, self._calls, self.agent_id, name)
 
@@ -108,6 +117,7 @@ class ReActAgent:
         then is its remainder; the first part is the message before it. Other input closes calls that wait for results.
 
         Raises:
+            BudgetExceeded: the turn, or the session, has used up the agent's budget; what was stored stays.
             AgentShuttingDown: the agent is shutting down or closed. A call that waited has stored nothing; one that
                 ran is paused: the same input, or `None`, goes on with it, here or in another process.
             ConfigurationError: the call is made inside a turn of the same session, or the conversation is that of an

@@ -70,6 +70,11 @@ class AgentStore:
             if isinstance(states, CustomStates):
                 self.place = Place(states, None)
 
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is known to be a custom store of states."""
+        return self.place is not None and self.place.store is None
+
     async def open(self) -> Place:
         """Return the agent's place.
 
