@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import AgentShuttingDown, ConfigurationError
-from leafward.core.ids import check_id
+from leafward.core.ids import Scope, check_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
@@ -18,6 +18,7 @@ from leafward.engine.agent_options import check_choice, check_count, check_model
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
 from leafward.engine.budget import Budget, check_budget
+from leafward.engine.child_sessions import begin_child, interrupted_with_parent
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import OpenStream
@@ -143,6 +144,7 @@ class ReActAgent:
             Exception: as `call`.
         """
         given = read_input(input)
+        ctx = ctx or RuntimeContext.empty()
         with self._calls.begin() as control:
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
@@ -185,9 +187,10 @@ class ReActAgent:
                     control.is_with_reader = False
 
     async def _events(
-        self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
+        self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext
     ) -> AsyncGenerator[AgentEvent | OpenStream]:
         """Take up a session, and answer the input."""
+        await begin_child(ctx, place, Scope.of(key.session_id, user_id=key.user_id, agent_id=self.agent_id))
         log = self._log(place, key, held)
         asked: list[Coroutine[Any, Any, None]] = [log.load(self._fresh(key), [message.id for message in given])]
         if held.mail is not None:
@@ -205,12 +208,12 @@ class ReActAgent:
         taken = await take_input(given, log, held.control, tools=setup.tools, state_name=state_name)
         if isinstance(taken, TakenInput):
             held.control.interrupt_control = log.state.interrupt_control
-            context = for_call(
-                ctx or RuntimeContext.empty(), user_id=key.user_id, session_id=key.session_id, agent_state=log.state
-            )
-            async with aclosing(Turn(setup, log, taken, place, held, context).events()) as events:
-                async for event in events:
-                    yield event
+            context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
+            turn = Turn(setup, log, taken, place, held, context)
+            with interrupted_with_parent(ctx, held.control):
+                async with aclosing(turn.events()) as events:
+                    async for event in events:
+                        yield event
         else:
             if not log.is_projected:
                 await log.project()
