@@ -44,6 +44,12 @@ class Place(NamedTuple):
             )
         return self.store
 
+    def has(self, states: StateStore | CustomStates) -> bool:
+        """Tell whether these are its states, by the same handle."""
+        if isinstance(states, CustomStates):
+            return isinstance(self.states, CustomStates) and states.source is self.states.source
+        return states is self.states
+
 
 async def place_of(states: StateStore | CustomStates) -> Place:
     """Return the place that a store of states belongs to, opened if it was not."""
