@@ -27,7 +27,6 @@ from leafward.engine.per_task import PerTask
 from leafward.engine.reply_reason import REASON
 from leafward.engine.saved_sessions import SavedSessions, as_saved
 from leafward.engine.state_cache import StateCache
-from leafward.engine.state_module import Stored
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import Turn, TurnSetup
@@ -36,8 +35,10 @@ from leafward.engine.turn_input import Input, TakenInput, read_input, take_input
 from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
 from leafward.engine.whole_state_log import WholeStateLog
 from leafward.sessions.session import Session
+from leafward.stores.contracts import Store
 from leafward.stores.finishing import to_its_end
 from leafward.stores.leases import Slot
+from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.table import check_name
 from leafward.tools.definition import Tool
 from leafward.tools.function_tools import as_tool
@@ -61,6 +62,9 @@ class ReActAgent:
     Raises:
         ConfigurationError: an option is wrong, or two tools have one name.
     """
+
+    name: str
+    agent_id: str
 
     def __init__(
         self,
@@ -314,7 +318,7 @@ class ReActAgent:
 
     # As a component that saves and restores itself, as in AgentScope 1.x.
 
-    async def save_to(self, store: Stored, key: AnyKey) -> None:
+    async def save_to(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Save the agent's session `key` under that key in another store; while a turn runs, what is stored of it.
 
         If the agent has no such session, the one of this task's calls without a context is saved. An agent's own store
@@ -322,7 +326,7 @@ class ReActAgent:
         """
         await self._saved.save(states_of(store), key_of(key), self._key(None))
 
-    async def load_from(self, store: Stored, key: AnyKey) -> None:
+    async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Take over what is saved under a key, and have this task's later calls without a context go on with it.
 
         Raises:
@@ -332,7 +336,7 @@ class ReActAgent:
         if not await self.load_if_exists(store, key):
             raise SessionNotFound(key_of(key).session_id)
 
-    async def load_if_exists(self, store: Stored, key: AnyKey) -> bool:
+    async def load_if_exists(self, store: Store | AgentStateStore, key: AnyKey) -> bool:
         """Do as `load_from` does and return True; return False if nothing is saved under this key.
 
         What is saved is copied to the agent's session `key`, also what AgentScope 1.x has saved; without anything
@@ -452,6 +456,11 @@ class ReActAgent:
 
     def _fresh(self, key: SessionKey) -> AgentState:
         return AgentState(session_id=key.session_id, user_id=key.user_id)
+
+
+def keep_in(agent: ReActAgent, store: Store) -> None:
+    """Have an agent that was made without a store keep its conversations in this one, which it never closes."""
+    agent._store.use(store)  # pyright: ignore[reportPrivateUsage]
 
 
 async def _leave_out_stored(log: StepLog, held: Held) -> None:

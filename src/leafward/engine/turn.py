@@ -130,7 +130,7 @@ class Turn:
             self._look()
             await self._record.check_budget()
             yield self._asked(reminder)
-            reply = self._reply
+            reply = self._answer()
             if reply.is_empty:
                 reminder = _EMPTY
                 await self._count(reply)
@@ -159,10 +159,10 @@ class Turn:
         self._look()
         await self._record.check_budget()
         yield self._asked(_SUM_UP, tools=False)
-        await self._sum_up(self._reply)
+        await self._sum_up(self._answer())
 
     def _asked(self, reminder: str | None, *, tools: bool = True) -> AsyncGenerator[AgentEvent | OpenStream]:
-        """Ask the model; `_reply` is what it sends."""
+        """Ask the model; `_answer` is what it sends."""
         messages = paired(self._record.context)
         if reminder is None and messages and messages[-1].role == "assistant":
             reminder = _CUT_OFF
@@ -173,8 +173,12 @@ class Turn:
         self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
         return self._record.asked.events()
 
-    @property
-    def _reply(self) -> Reply:
+    def _answer(self) -> Reply:
+        """Return the whole reply of the model.
+
+        Raises:
+            ConfigurationError: there is a budget, and the model has not said what it used.
+        """
         reply = self._record.reply
         assert reply is not None
         self._record.check_usage(reply)
