@@ -20,6 +20,7 @@ from leafward import (
     tool,
     user,
 )
+from leafward.core.ids import new_id
 from leafward.engine import Budget, ModelEvent, ModelRequest, ModelUsage, Stop, TextDelta
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
@@ -27,6 +28,7 @@ from tests.engine.bakery import is_paired
 from tests.engine.custom_stores import PlainStates
 from tests.engine.dying_store import Died, DyingStore
 from tests.engine.test_turn import store
+from tests.engine.two_handles import KINDS, Handles, on
 
 __all__ = ["store"]
 
@@ -232,3 +234,16 @@ async def test_a_custom_store_of_states_keeps_budgets_of_turns_only(store: Store
     of_session = cook(store, Budget(tokens=100, per="session"))
     with pytest.raises(ConfigurationError, match="use a budget per turn"):
         await of_session.call("Stir", RuntimeContext("alice", "s1", session=states))
+
+
+@on(*KINDS)
+async def test_a_budget_of_a_session_holds_in_all_processes(handles: Handles) -> None:
+    session_id, budget = new_id(), Budget(tokens=250, cost=1.5, per="session")
+    first, second = (cook(one, budget, lambda _: ["Yes.", USED]) for one in handles)
+    ctx = RuntimeContext("alice", session_id)
+
+    for agent in (first, second, first):
+        await agent.call(user("Stir"), ctx)
+    for agent in (second, first):
+        with pytest.raises(BudgetExceeded, match="has used 300 of 250 tokens"):
+            await agent.call(user("Stir"), ctx)
