@@ -11,7 +11,7 @@ import builtins
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -188,27 +188,28 @@ class StubWriter:
             lineno=0,
         )
 
-    def members(self, cls: type) -> Iterator[tuple[str, ast.stmt]]:
+    def members(self, cls: type, hidden: Set[str] = frozenset()) -> Iterator[tuple[str, ast.stmt]]:
         """Yield what a class of ours offers, its own members before inherited ones that it does not override."""
-        seen: set[str] = set()
+        seen = set(hidden)
         for base in cls.__mro__:
             if base.__module__.partition(".")[0] != "leafward" or base.__module__ == "leafward.portal.mirror":
                 continue
-            mine = list(self.own_members(base))
-            yield from ((name, node) for name, node in mine if name not in seen)
+            mine = list(self.own_members(base, seen))
+            yield from mine
             seen |= {name for name, _ in mine}
 
-    def own_members(self, base: type) -> Iterator[tuple[str, ast.stmt]]:
+    def own_members(self, base: type, hidden: Set[str]) -> Iterator[tuple[str, ast.stmt]]:
         nodes = class_tree(base).body
         overloaded = {one.name for one in nodes if isinstance(one, Function) and has(one, "overload")}
         for node in nodes:
             if isinstance(node, Function):
                 name = ENTRY.get(node.name, node.name)
-                if is_offered(name) and not is_setter(node) and (name not in overloaded or has(node, "overload")):
+                is_shown = name not in overloaded or has(node, "overload")
+                if is_offered(name) and name not in hidden and not is_setter(node) and is_shown:
                     yield name, self.function(node, base.__module__)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 name = node.target.id
-                if is_offered(name):
+                if is_offered(name) and name not in hidden:
                     yield name, self.field(name, node.annotation, base.__module__)
 
     def field(self, name: str, kind: ast.expr, module: str) -> ast.stmt:
@@ -222,8 +223,8 @@ class StubWriter:
         body: list[ast.stmt] = [ast.Expr(ast.Constant(sources[0].__doc__))]
         seen = set(hidden)
         for source in sources:
-            mine = list(self.members(source))
-            body += [node for member, node in mine if member not in seen]
+            mine = list(self.members(source, seen))
+            body += [node for _, node in mine]
             seen |= {member for member, _ in mine}
         return ast.ClassDef(name, bases=[], keywords=[], body=[*body, *extra], decorator_list=[])
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from leafward.core.agent_state import AgentState as AgentState
     from leafward.core.errors import AgentShuttingDown as AgentShuttingDown
     from leafward.core.errors import BlockNotFound as BlockNotFound
+    from leafward.core.errors import BudgetExceeded as BudgetExceeded
     from leafward.core.errors import CompactionFailed as CompactionFailed
     from leafward.core.errors import ConfigurationError as ConfigurationError
     from leafward.core.errors import Conflict as Conflict
@@ -62,6 +63,7 @@ _HOMES = {
     "leafward.core.errors": (
         "AgentShuttingDown",
         "BlockNotFound",
+        "BudgetExceeded",
         "CompactionFailed",
         "ConfigurationError",
         "Conflict",
@@ -123,6 +125,7 @@ __all__ = [
     "AgentState",
     "BlockNotFound",
     "BucketSkillProvider",
+    "BudgetExceeded",
     "CompactionFailed",
     "ConfigurationError",
     "Conflict",

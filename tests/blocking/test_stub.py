@@ -19,9 +19,19 @@ from tools.blocking_stub import STUB, StubWriter
 SAMPLE = """
 from typing import assert_type
 
-from leafward import Message, SearchResult, user
-from leafward.portal import BlockingIterator, BlockingSession, BlockingStore, blocking
+from leafward import Message, ReActAgent, SearchResult, user
+from leafward.engine import AgentEvent, ChatModel
+from leafward.portal import BlockingIterator, BlockingReActAgent, BlockingSession, BlockingStore, blocking
 from leafward.sessions import Change
+
+def script(model: ChatModel) -> None:
+    with blocking("sqlite:///chat.db") as store, store.agent(ReActAgent("helper", model)) as agent:
+        assert_type(agent, BlockingReActAgent)
+        assert_type(agent.call("hi"), Message)
+        assert_type(agent.stream("hi"), BlockingIterator[AgentEvent])
+        assert_type(agent.session("alice", "s1"), BlockingSession)
+        assert_type(agent.load_if_exists(store, "s1"), bool)
+
 
 with blocking("sqlite:///chat.db", durability="process") as store:
     assert_type(store, BlockingStore)

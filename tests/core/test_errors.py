@@ -13,6 +13,7 @@ from leafward.core import errors
 from leafward.core.errors import (
     AgentShuttingDown,
     BlockNotFound,
+    BudgetExceeded,
     CompactionFailed,
     ConfigurationError,
     Conflict,
@@ -63,6 +64,7 @@ EXAMPLES: dict[type[BaseException], LeafwardError] = {
         ContextError("the block is read-only"),
         ToolError("n must be even: send 2 or 4"),
         AgentShuttingDown("cook"),
+        BudgetExceeded("chat-1", kind="cost", per="turn", limit=1.5, used=1.75),
         MessageTooLarge("m-1", size=10, limit=5),
         CompactionFailed("chat-1", "the system prompt is too long", tokens=9000, threshold=6000),
         StateDecodeError(None, None, None, "at `role`: expected str, got int"),

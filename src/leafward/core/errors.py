@@ -18,6 +18,7 @@ LeafwardError
 ├── ToolError                         a tool refuses a call; its text is for the model
 ├── CompactionFailed                  a history was not compacted, or not enough; the text says why
 ├── StateDecodeError                  a stored state does not have the expected form
+├── BudgetExceeded                    a turn or a session has used up its tokens or its money
 ├── AgentShuttingDown                 an agent takes no calls any more; send the same input to another process
 └── StoreError                        the backend failed; the driver's error is __cause__
     ├── StorageFull                   nothing was written; free space and repeat the call
@@ -29,6 +30,7 @@ LeafwardError
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 
 class LeafwardError(Exception):
@@ -192,6 +194,34 @@ class CompactionFailed(LeafwardError):
             super().__init__(f"{what} was not compacted: {reason}")
         else:
             super().__init__(f"{what} takes {tokens:,} tokens, its threshold is {threshold:,}: {reason}")
+
+
+class BudgetExceeded(LeafwardError):
+    """A turn, or a session, has used up what its agent's budget allows: the model was not asked again.
+
+    What the turn stored stays. With a larger budget the same input goes on with it.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        kind: Literal["tokens", "cost"],
+        per: Literal["turn", "session"],
+        limit: float,
+        used: float,
+    ) -> None:
+        self.session_id = session_id
+        self.kind: Literal["tokens", "cost"] = kind
+        self.per: Literal["turn", "session"] = per
+        self.limit = limit
+        self.used = used
+        what = f"session {session_id!r}" if per == "session" else f"the turn of session {session_id!r}"
+        amount = f"{used:,} of {limit:,} tokens" if kind == "tokens" else f"{used:.6g} of a cost of {limit:.6g}"
+        super().__init__(
+            f"{what} has used {amount}, so the model was not asked: give the agent a larger budget and send the same "
+            "input again"
+        )
 
 
 class AgentShuttingDown(LeafwardError):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from leafward.engine.agent import ReActAgent as ReActAgent
     from leafward.engine.agent_calls import PartialReasoning as PartialReasoning
     from leafward.engine.agent_calls import ShutdownState as ShutdownState
+    from leafward.engine.budget import Budget as Budget
     from leafward.engine.events import AgentEvent as AgentEvent
     from leafward.engine.events import EventType as EventType
     from leafward.engine.memory import InMemoryMemory as InMemoryMemory
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "leafward.engine.agent": ("ReActAgent",),
     "leafward.engine.agent_calls": ("PartialReasoning", "ShutdownState"),
+    "leafward.engine.budget": ("Budget",),
     "leafward.engine.events": ("AgentEvent", "EventType"),
     "leafward.engine.memory": ("InMemoryMemory", "Memory"),
     "leafward.engine.models.model": ("ChatModel", "ModelRequest"),
@@ -65,6 +67,7 @@ _HOMES = {
 __all__ = [
     "AgentEvent",
     "BlockEnd",
+    "Budget",
     "CallDelta",
     "ChatModel",
     "EventType",

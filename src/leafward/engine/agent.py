@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 from leafward.core.agent_state import AgentState
-from leafward.core.errors import AgentShuttingDown, ConfigurationError
-from leafward.core.ids import check_id
+from leafward.core.errors import AgentShuttingDown, ConfigurationError, SessionNotFound
+from leafward.core.ids import Scope, check_id
 from leafward.core.message import Message, own_copy
-from leafward.core.session_key import SessionKey, key_of
+from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
 from leafward.engine.agent_options import check_choice, check_count, check_model, check_prompt, check_ttl
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
-from leafward.engine.custom_states import CustomStates
+from leafward.engine.budget import Budget, check_budget
+from leafward.engine.child_sessions import begin_child, interrupted_with_parent
+from leafward.engine.custom_states import CustomStates, states_of
 from leafward.engine.events import AgentEvent
+from leafward.engine.memory import InMemoryMemory, MemoryOfAgent
 from leafward.engine.model_call import OpenStream
 from leafward.engine.models.model import ChatModel
+from leafward.engine.per_task import PerTask
 from leafward.engine.reply_reason import REASON
-from leafward.engine.small_state import without_marks
+from leafward.engine.saved_sessions import SavedSessions, as_saved
 from leafward.engine.state_cache import StateCache
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
@@ -32,14 +35,19 @@ from leafward.engine.turn_input import Input, TakenInput, read_input, take_input
 from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
 from leafward.engine.whole_state_log import WholeStateLog
 from leafward.sessions.session import Session
+from leafward.stores.contracts import Store
 from leafward.stores.finishing import to_its_end
 from leafward.stores.leases import Slot
+from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.table import check_name
 from leafward.tools.definition import Tool
 from leafward.tools.function_tools import as_tool
 from leafward.tools.runtime_context import RuntimeContext, for_call
 
 ToolLike = Tool | Callable[..., Any]
+
+_loaded: PerTask[SessionKey] = PerTask("leafward sessions")
+"""The session that a task has loaded into an agent: that of its calls without a context."""
 
 
 class ReActAgent:
@@ -55,6 +63,9 @@ class ReActAgent:
         ConfigurationError: an option is wrong, or two tools have one name.
     """
 
+    name: str
+    agent_id: str
+
     def __init__(
         self,
         name: str,
@@ -67,7 +78,9 @@ class ReActAgent:
         state_name: str = "agent_state",
         default_session_id: str | None = None,
         max_iterations: int = 10,
+        memory: InMemoryMemory | None = None,
         retries: int = 2,
+        budget: Budget | None = None,
         save: Literal["step", "call"] = "step",
         slot: Literal["call", "off"] = "call",
         conflict_policy: ConflictPolicy = "fail",
@@ -85,8 +98,16 @@ class ReActAgent:
         check_choice("save", save, ("step", "call"))
         check_choice("slot", slot, ("call", "off"))
         check_choice("conflict_policy", conflict_policy, ("fail", "overwrite", "append_merge"))
+        self._store = AgentStore(store, self.agent_id)
+        check_budget(budget, model, has_counters=not self._store.is_custom)
         self._setup = TurnSetup(
-            name, model, system_prompt.strip(), _by_name(tools), max_iterations=max_iterations, retries=retries
+            name,
+            model,
+            system_prompt.strip(),
+            _by_name(tools),
+            max_iterations=max_iterations,
+            retries=retries,
+            budget=budget,
         )
         self._options = LogOptions(
             self.agent_id, check_name(state_name), save == "step", slot == "call", conflict_policy
@@ -94,9 +115,10 @@ class ReActAgent:
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
         self._cache = StateCache(state_cache)
-        self._store = AgentStore(store, self.agent_id)
+        self._memory = MemoryOfAgent(memory)
         self._calls = AgentCalls(name)
         self._turns = AgentTurns(self._store, self._calls, self.agent_id, name)
+        self._saved = SavedSessions(self._store, self._calls, self._options, lease_ttl=lease_ttl, stored=self._stored)
 
     # Calls.
 
@@ -108,6 +130,7 @@ class ReActAgent:
         then is its remainder; the first part is the message before it. Other input closes calls that wait for results.
 
         Raises:
+            BudgetExceeded: the turn, or the session, has used up the agent's budget; what was stored stays.
             AgentShuttingDown: the agent is shutting down or closed. A call that waited has stored nothing; one that
                 ran is paused: the same input, or `None`, goes on with it, here or in another process.
             ConfigurationError: the call is made inside a turn of the same session, or the conversation is that of an
@@ -133,6 +156,7 @@ class ReActAgent:
             Exception: as `call`.
         """
         given = read_input(input)
+        ctx = ctx or RuntimeContext.empty()
         with self._calls.begin() as control:
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
@@ -175,9 +199,10 @@ class ReActAgent:
                     control.is_with_reader = False
 
     async def _events(
-        self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext | None
+        self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext
     ) -> AsyncGenerator[AgentEvent | OpenStream]:
         """Take up a session, and answer the input."""
+        await begin_child(ctx, place, Scope.of(key.session_id, user_id=key.user_id, agent_id=self.agent_id))
         log = self._log(place, key, held)
         asked: list[Coroutine[Any, Any, None]] = [log.load(self._fresh(key), [message.id for message in given])]
         if held.mail is not None:
@@ -188,24 +213,25 @@ class ReActAgent:
                 raise error
         if held.control.earlier:
             await _leave_out_stored(log, held)
-        yield AgentEvent("AGENT_START", name=self.name)
-        if held.control.is_shutting_down:
-            raise AgentShuttingDown(self.name)
-        setup, state_name = self._setup, self._options.state_name
-        taken = await take_input(given, log, held.control, tools=setup.tools, state_name=state_name)
-        if isinstance(taken, TakenInput):
-            held.control.interrupt_control = log.state.interrupt_control
-            context = for_call(
-                ctx or RuntimeContext.empty(), user_id=key.user_id, session_id=key.session_id, agent_state=log.state
-            )
-            async with aclosing(Turn(setup, log, taken, place, held, context).events()) as events:
-                async for event in events:
-                    yield event
-        else:
-            if not log.is_projected:
-                await log.project()
-            reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
-            yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
+        with self._memory.showing(log.state) as held.on_tool:
+            yield AgentEvent("AGENT_START", name=self.name)
+            if held.control.is_shutting_down:
+                raise AgentShuttingDown(self.name)
+            setup, state_name = self._setup, self._options.state_name
+            taken = await take_input(given, log, held.control, tools=setup.tools, state_name=state_name)
+            if isinstance(taken, TakenInput):
+                held.control.interrupt_control = log.state.interrupt_control
+                context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
+                turn = Turn(setup, log, taken, place, held, context)
+                with interrupted_with_parent(ctx, held.control):
+                    async with aclosing(turn.events()) as events:
+                        async for event in events:
+                            yield event
+            else:
+                if not log.is_projected:
+                    await log.project()
+                reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
+                yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
         yield AgentEvent("AGENT_END", name=self.name)
 
     # Reaching a turn.
@@ -267,15 +293,12 @@ class ReActAgent:
         a turn runs, it is the state of that point until the turn stores its next step.
         """
         place, key = await self._place(RuntimeContext(user_id, session_id, session=session))
-        log = self._log(place, key)
-        await log.load(self._fresh(key), adopts=False)
-        return log.state
+        return (await self._stored(place, key)).state
 
     async def save_agent_state(self, user_id: str | None, session_id: str | None, state: AgentState) -> None:
         """Write a state to the slot of a session; the next call takes it over, and nothing of the tree is lost."""
         place, key = await self._place(RuntimeContext(user_id, session_id))
-        saved = replace(without_marks(state), session_id=key.session_id, user_id=key.user_id)
-        await place.states.save(key, self._options.state_name, saved)
+        await place.states.save(key, self._options.state_name, as_saved(state, key))
 
     async def clear_context(self, user_id: str | None = None, session_id: str | None = None) -> None:
         """Let the next call of a session start before its first message; permissions, plan and tasks stay.
@@ -290,13 +313,55 @@ class ReActAgent:
             place, key = await self._place(RuntimeContext(user_id, session_id))
             slot = Slot(key.user_id, key.session_id)
             async with turn_of(place, slot, control, label=None, ttl=self._lease_ttl) as held:
-                found = self._log(place, key)
-                await found.load(self._fresh(key), adopts=False)
-                if found.is_new:
+                if (await self._stored(place, key)).is_new:
                     return
                 log = self._log(place, key, held)
                 await log.load(self._fresh(key))
                 await log.clear()
+
+    # As a component that saves and restores itself, as in AgentScope 1.x.
+
+    async def save_to(self, store: Store | AgentStateStore, key: AnyKey) -> None:
+        """Save the agent's session `key` under that key in another store; while a turn runs, what is stored of it.
+
+        If the agent has no such session, the one of this task's calls without a context is saved. An agent's own store
+        needs none of this: there every step is stored.
+        """
+        await self._saved.save(states_of(store), key_of(key), self._key(None))
+
+    async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
+        """Take over what is saved under a key, and have this task's later calls without a context go on with it.
+
+        Raises:
+            SessionNotFound: nothing is saved under it; this task's later calls without a context begin the session.
+            Exception: as `load_if_exists`.
+        """
+        if not await self.load_if_exists(store, key):
+            raise SessionNotFound(key_of(key).session_id)
+
+    async def load_if_exists(self, store: Store | AgentStateStore, key: AnyKey) -> bool:
+        """Do as `load_from` does and return True; return False if nothing is saved under this key.
+
+        What is saved is copied to the agent's session `key`, also what AgentScope 1.x has saved; without anything
+        saved that session begins again without messages. Messages that it had stay in its tree. It waits for its turn
+        as a call does. Other tasks do not notice: they load it themselves, or pass a `RuntimeContext`.
+
+        Raises:
+            AgentShuttingDown: the agent is shutting down or closed.
+            ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
+            StateDecodeError: what is saved cannot be read; nothing is changed.
+        """
+        session = key_of(key)
+        state, exists = await self._saved.load(states_of(store), session)
+        _loaded.set(self, session)
+        self._memory.show_loaded(state)
+        return exists
+
+    async def _stored(self, place: Place, key: SessionKey) -> StepLog:
+        """Return what is stored of a session, and change nothing."""
+        log = self._log(place, key)
+        await log.load(self._fresh(key), adopts=False)
+        return log
 
     def session(self, user_id: str | None = None, session_id: str | None = None) -> Session:
         """Return the conversation of a session, as the tree that it is.
@@ -376,6 +441,10 @@ class ReActAgent:
         if ctx is not None and ctx.session_key is not None:
             return key_of(ctx.session_key)
         session_id = None if ctx is None else ctx.session_id
+        if session_id is None and (ctx is None or ctx.user_id is None):
+            loaded = _loaded.get(self)
+            if loaded is not None:
+                return loaded
         return SessionKey(session_id or self._default_session_id, None if ctx is None else ctx.user_id)
 
     def _log(self, place: Place, key: SessionKey, held: Held | None = None) -> StepLog:
@@ -390,6 +459,11 @@ class ReActAgent:
 
     def _fresh(self, key: SessionKey) -> AgentState:
         return AgentState(session_id=key.session_id, user_id=key.user_id)
+
+
+def keep_in(agent: ReActAgent, store: Store) -> None:
+    """Have an agent that was made without a store keep its conversations in this one, which it never closes."""
+    agent._store.use(store)  # pyright: ignore[reportPrivateUsage]
 
 
 async def _leave_out_stored(log: StepLog, held: Held) -> None:

@@ -44,6 +44,12 @@ class Place(NamedTuple):
             )
         return self.store
 
+    def has(self, states: StateStore | CustomStates) -> bool:
+        """Tell whether these are its states, by the same handle."""
+        if isinstance(states, CustomStates):
+            return isinstance(self.states, CustomStates) and states.source is self.states.source
+        return states is self.states
+
 
 async def place_of(states: StateStore | CustomStates) -> Place:
     """Return the place that a store of states belongs to, opened if it was not."""
@@ -55,6 +61,8 @@ class AgentStore:
 
     def __init__(self, given: AgentStoreLike, agent_id: str) -> None:
         self._given = given
+        self._is_open_to_any = given is None
+        """Whether it was left open where conversations are kept."""
         self._agent_id = agent_id
         self._lock = asyncio.Lock()
         self.place: Place | None = None
@@ -69,6 +77,17 @@ class AgentStore:
             states = states_of(given)
             if isinstance(states, CustomStates):
                 self.place = Place(states, None)
+
+    def use(self, store: Store) -> None:
+        """Keep conversations in an open store, if none was named; another one may take its place later."""
+        has_opened = self._given is None and self.place is not None
+        if self._is_open_to_any and not has_opened:
+            self._given, self.place = store, Place(store.states, store)
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is known to be a custom store of states."""
+        return self.place is not None and self.place.store is None
 
     async def open(self) -> Place:
         """Return the agent's place.

@@ -7,6 +7,7 @@ import asyncio
 from leafward.core.agent_state import AgentState, from_legacy
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey
+from leafward.engine.custom_states import CustomStates
 from leafward.engine.toolkit import ActiveGroups
 from leafward.stores.states.store import StateStore
 
@@ -14,7 +15,7 @@ NAMES = ("memory_messages", "toolkit_activeGroups")
 """What is read of 1.x."""
 
 
-async def read_state_of_1x(states: StateStore, key: SessionKey) -> AgentState | None:
+async def read_state_of_1x(states: StateStore | CustomStates, key: SessionKey) -> AgentState | None:
     """Return the conversation and the active groups that 1.x saved; `None` if it saved neither.
 
     Raises:

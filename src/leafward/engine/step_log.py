@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.core.message import Message
+from leafward.engine.budget import Spent
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import Usage
 
@@ -94,6 +95,10 @@ class StepLog(Protocol):
             ValueError: the context holds what it may not, which was taken out of it; or a message is too large, or the
                 small state cannot be written. Nothing was written.
         """
+        ...
+
+    async def spent(self) -> Spent:
+        """Return what all turns of the session have used, this one included."""
         ...
 
     def take_back(self) -> None:

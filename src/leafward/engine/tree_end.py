@@ -11,6 +11,7 @@ from leafward.core.errors import MessageNotFound, SessionNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
+from leafward.engine.budget import Spent
 from leafward.engine.context_view import NO_VIEW, View
 from leafward.engine.small_state import state_name_in_tree, view_name_in_tree
 from leafward.engine.step_log import LogOptions
@@ -38,6 +39,7 @@ class TreeEnd:
         self._names = (TURN, state_name_in_tree(options.state_name), view_name_in_tree(options.state_name))
         self._in_force: Documents = {}
         self._messages = store.messages
+        self._registry = store.registry
         self._largest = store.max_message_bytes
         self._session = Session(store, key.session_id, user_id=key.user_id, agent_id=options.agent_id)
         self._incarnation: str | None = None
@@ -106,6 +108,11 @@ class TreeEnd:
                 found += (deeper := [message for message in children if message.role != "assistant"])
                 above += ids_of(deeper)
         return found
+
+    async def spent(self) -> Spent:
+        """Return what the session has used, as its counters say."""
+        info = await self._registry.get(self._scope)
+        return Spent() if info is None else Spent(info.input_tokens + info.output_tokens, info.estimated_cost)
 
     async def present(self, shown: Sequence[str]) -> Head:
         """Return where the session stands now; `shown` are messages that were stored there.

@@ -17,6 +17,7 @@ from leafward.core.message import Message, changed_in_place, ids_of, watch_for_c
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
 from leafward.engine.agent_slot import AgentSlot
+from leafward.engine.budget import Spent, add
 from leafward.engine.call_results import results_among
 from leafward.engine.context_edits import Step, take_back_edits, take_step
 from leafward.engine.context_view import NO_VIEW, Difference, View, compare, difference, render
@@ -309,6 +310,11 @@ class TreeLog:
         were_new = await self._tree.append(messages, wanted, view, self._usage, ids_of(self._shown))
         self._usage = None
         return were_new
+
+    async def spent(self) -> Spent:
+        """Return what all turns of the session have used, this one included."""
+        stored, more = await self._tree.spent(), self._usage
+        return stored if more is None else add(stored, more)
 
     async def _check_root(self) -> None:
         """Look whether the session is still there, which an append below no message does not tell.

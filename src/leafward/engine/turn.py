@@ -12,6 +12,7 @@ from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown
 from leafward.core.message import Message, message_copy, own_copy, user
 from leafward.engine.agent_store import Place
+from leafward.engine.budget import Budget
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import ModelCall, OpenStream
@@ -46,6 +47,7 @@ class TurnSetup:
     tools: Mapping[str, Tool]
     max_iterations: int
     retries: int
+    budget: Budget | None = None
 
 
 class Turn:
@@ -57,7 +59,7 @@ class Turn:
         self._setup = setup
         self._held = held
         self._control = held.control
-        self._record = TurnRecord(log, taken.note, held)
+        self._record = TurnRecord(log, taken.note, held, setup.budget)
         self._calls = RunningCalls(
             setup.tools, ctx, held.lease, forced=held.control.forced, enter=lambda: enter_tool(place, held)
         )
@@ -127,8 +129,9 @@ class Turn:
         reminder: str | None = None
         for _ in range(self._setup.max_iterations):
             self._look()
+            await self._record.check_budget()
             yield self._asked(reminder)
-            reply = self._reply
+            reply = self._answer()
             if reply.is_empty:
                 reminder = _EMPTY
                 await self._count(reply)
@@ -155,11 +158,12 @@ class Turn:
                 await self._steer()
         yield _single(AgentEvent("EXCEED_MAX_ITERS"))
         self._look()
+        await self._record.check_budget()
         yield self._asked(_SUM_UP, tools=False)
-        await self._sum_up(self._reply)
+        await self._sum_up(self._answer())
 
     def _asked(self, reminder: str | None, *, tools: bool = True) -> AsyncGenerator[AgentEvent | OpenStream]:
-        """Ask the model; `_reply` is what it sends."""
+        """Ask the model; `_answer` is what it sends."""
         messages = paired(self._record.context)
         if reminder is None and messages and messages[-1].role == "assistant":
             reminder = _CUT_OFF
@@ -170,10 +174,15 @@ class Turn:
         self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
         return self._record.asked.events()
 
-    @property
-    def _reply(self) -> Reply:
+    def _answer(self) -> Reply:
+        """Return the whole reply of the model.
+
+        Raises:
+            ConfigurationError: there is a budget, and the model has not said what it used.
+        """
         reply = self._record.reply
         assert reply is not None
+        self._record.check_usage(reply)
         return reply
 
     def _take(self, reply: Reply, **metadata: str) -> Message:

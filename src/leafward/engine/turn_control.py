@@ -69,6 +69,8 @@ class TurnControl:
     """Lets the next call have the session; `None` while this one waits for it."""
     leaving: asyncio.Task[None] | None = None
     """Ends a turn whose stream is not read on."""
+    children: set[TurnControl] = field(default_factory=set["TurnControl"])
+    """Turns of sub-agents, which tools of this turn have called."""
     is_with_reader: bool = False
     """Whether the stream's reader has an event, and has neither come for the next nor closed the stream."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -99,6 +101,8 @@ class TurnControl:
         """Stop the turn at its next safe point; a wait for the model ends at once."""
         self.stop = "interrupt"
         self._stop_now()
+        for child in list(self.children):
+            child.interrupt()
 
     def pause(self, *, keeps_partial: bool = True) -> None:
         """Pause the turn at its next safe point, for another process to go on with; a call without a turn ends."""

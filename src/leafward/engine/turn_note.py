@@ -35,6 +35,9 @@ class TurnNote:
     """The ids of the user's messages that came while it ran: steered, or with an interrupt."""
     state_name: str = "agent_state"
     """The name of the slot of the agent whose turn it is."""
+    tokens: int = 0
+    """What its replies used so far, if there is a budget for the turn."""
+    cost: float = 0.0
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keys that this version does not know."""
 
@@ -62,6 +65,8 @@ class TurnNote:
             failed=found.failed,
             interrupted=found.interrupted,
             state_name=found.state,
+            tokens=found.tokens,
+            cost=found.cost,
             rest=rest,
         )
 
@@ -78,6 +83,8 @@ class TurnNote:
             found["interrupted"] = True
         if self.state_name != "agent_state":
             found["state"] = self.state_name
+        if self.tokens or self.cost:
+            found |= {"tokens": self.tokens, "cost": self.cost}
         return {**found, **self.rest}
 
 
@@ -91,6 +98,8 @@ class _Document(msgspec.Struct):
     failed: str | None = None
     interrupted: bool = False
     state: str = "agent_state"
+    tokens: int = 0
+    cost: float = 0.0
 
 
 _KEYS = frozenset(_Document.__struct_fields__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -40,6 +40,8 @@ class Held:
     left: bool = False
     """Whether the caller has left the stream of the call, which is ending."""
     ended: bool = False
+    on_tool: Callable[[], None] | None = None
+    """What else is done in the context of each tool."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +88,8 @@ def queues_of(place: Place) -> _Queues:
 def enter_tool(place: Place, held: Held) -> None:
     """Take note, in the context of a tool, which turn it belongs to."""
     _inside.set((*_inside.get(), (place.shared, held)))
+    if held.on_tool is not None:
+        held.on_tool()
 
 
 def turns_around() -> list[TurnControl]:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from leafward.core.calls import Call
-from leafward.core.errors import MessageTooLarge
+from leafward.core.errors import ConfigurationError, MessageTooLarge
 from leafward.core.message import Message, ids_of
+from leafward.engine.budget import Budget, Spent, add
 from leafward.engine.call_results import too_large_result
 from leafward.engine.model_call import ModelCall
 from leafward.engine.models.reply import Reply
@@ -27,8 +28,9 @@ class TurnRecord:
     Steps and ends write through `store`, which is the one way by which results are stored.
     """
 
-    def __init__(self, log: StepLog, note: TurnNote, held: Held) -> None:
+    def __init__(self, log: StepLog, note: TurnNote, held: Held, budget: Budget | None = None) -> None:
         self.log = log
+        self._budget = budget
         self.note = note
         self.in_doubt = note.open not in ("asking", "paused")
         """Whether calls without results may have begun in a process that was lost."""
@@ -65,6 +67,34 @@ class TurnRecord:
         if message is not None:
             self.context.append(message)
         self.asked, self._used = None, _usage(reply)
+        if self._used is not None and self._budget is not None and self._budget.per == "turn":
+            # Counted with the reply, so that a process that goes on with the turn knows.
+            tokens, cost = add(Spent(self.note.tokens, self.note.cost), self._used)
+            self.note = replace(self.note, tokens=tokens, cost=cost)
+
+    async def check_budget(self) -> None:
+        """Look whether the model may be asked.
+
+        Raises:
+            BudgetExceeded: nothing of the budget is left.
+        """
+        if (budget := self._budget) is not None:
+            is_of_turn = budget.per == "turn"
+            spent = Spent(self.note.tokens, self.note.cost) if is_of_turn else await self.log.spent()
+            budget.check(spent, self.log.state.session_id)
+
+    def check_usage(self, reply: Reply) -> None:
+        """Refuse a reply that cannot be counted in the budget; what it says of its usage counts nevertheless.
+
+        Raises:
+            ConfigurationError: the model has not said what it used.
+        """
+        if self._budget is not None:
+            try:
+                self._budget.check_reply(reply.usage)
+            except ConfigurationError:
+                self.take(reply, None)
+                raise
 
     async def store(
         self,

@@ -12,6 +12,7 @@ from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
+from leafward.engine.budget import Spent, no_counters
 from leafward.engine.context_edits import take_step
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.recovery import mark_calls, note_of_others, open_calls
@@ -104,6 +105,14 @@ class WholeStateLog:
         )
         # What a tool changed meanwhile comes with the next step.
         self._is_stored(step.shown)
+
+    async def spent(self) -> Spent:
+        """Refuse to say: nothing counts it.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise no_counters()
 
     def _is_stored(self, context: list[Message]) -> None:
         self._stored = context

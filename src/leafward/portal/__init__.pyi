@@ -5,6 +5,7 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, Self, overload
 
+from leafward.core.agent_state import AgentState
 from leafward.core.archive import Archive
 from leafward.core.attached_state import AttachedState
 from leafward.core.compaction import CompactFunction
@@ -20,6 +21,10 @@ from leafward.core.ranking import SearchResult
 from leafward.core.session_key import AnyKey, SessionKey
 from leafward.core.tokens import TokenCounter
 from leafward.core.tree import Outline, TreeNode
+from leafward.engine.agent import ReActAgent
+from leafward.engine.agent_calls import PartialReasoning, ShutdownState
+from leafward.engine.events import AgentEvent
+from leafward.engine.turn_input import Input
 from leafward.portal.iterator import BlockingIterator as BlockingIterator
 from leafward.sessions.changes import Change
 from leafward.sessions.compaction_state import CompactionRecord
@@ -48,7 +53,7 @@ from leafward.stores.entries import Edit, Entry, Prompt, Shelf
 from leafward.stores.leases.contracts import Holder, SentText, Slot
 from leafward.stores.leases.lease import Lease
 from leafward.stores.registry import ErasureReport, Origin, Page
-from leafward.stores.states.contracts import T, Versioned
+from leafward.stores.states.contracts import AgentStateStore, T, Versioned
 from leafward.tools.definition import Prepare, Probe, Tool
 from leafward.tools.runner import Outcome
 from leafward.tools.runtime_context import RuntimeContext
@@ -60,6 +65,7 @@ __all__ = [
     "BlockingLease",
     "BlockingLeases",
     "BlockingMessageStore",
+    "BlockingReActAgent",
     "BlockingSession",
     "BlockingSessionLease",
     "BlockingSessionManager",
@@ -81,6 +87,17 @@ class BlockingStore:
     @property
     def store(self) -> Self:
         """This store."""
+
+    def agent(self, agent: BlockingReActAgent | ReActAgent) -> BlockingReActAgent:
+        """Return an agent for code that does not await: `reply = agent.call("Hi")`, `for event in agent.stream("Hi")`.
+
+        An agent that was made without a store keeps its conversations in this one; any other agent in its own, which
+        it closes where it is entered, or by `close()`. The session that `load_if_exists` loads belongs to the calling
+        thread.
+
+        Raises:
+            ConfigurationError: it is not an agent.
+        """
 
     def close(self) -> None:
         """Finish what was begun, close the store and end its thread; a second call does nothing."""
@@ -805,6 +822,172 @@ class BlockingSessionLease:
     """A lease about to be acquired: entered, it gives the session's leased handle, and is released at the end."""
 
     def __enter__(self) -> BlockingSession: ...
+    def __exit__(self, *_: object) -> None: ...
+
+class BlockingReActAgent:
+    """An agent that reasons and acts until it has an answer; every step is stored before the next begins.
+
+    `store` is a URL, an open store or a store of states; without one, states are JSON files in AgentScope's directory.
+    One agent serves any number of users and sessions at once, and calls to one session run one after the other, here
+    and in other processes. Agents that are called with the same user and session in one store share the conversation,
+    unless `state_name` or `slot="off"` keeps them apart. What an agent opened itself is closed by `close()`, or by
+    `async with`.
+
+    Raises:
+        ConfigurationError: an option is wrong, or two tools have one name.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def agent_id(self) -> str: ...
+    def call(self, input: Input, ctx: RuntimeContext | None = None) -> Message:
+        """Answer a message, or several, and return the reply once it is stored.
+
+        `None` goes on with an open turn. The same input again, after a crash or a lost connection, goes on with its
+        turn; input whose id is stored is never answered twice. Where a reply was cut off, the reply that is returned
+        then is its remainder; the first part is the message before it. Other input closes calls that wait for results.
+
+        Raises:
+            BudgetExceeded: the turn, or the session, has used up the agent's budget; what was stored stays.
+            AgentShuttingDown: the agent is shutting down or closed. A call that waited has stored nothing; one that
+                ran is paused: the same input, or `None`, goes on with it, here or in another process.
+            ConfigurationError: the call is made inside a turn of the same session, or the conversation is that of an
+                agent with this `agent_id` and another `state_name`.
+            LeaseLost: another process has taken over the session; what was stored before stays.
+            StaleState: another writer changed the slot during the call.
+            ValueError: the input cannot be answered here; the text says what to do.
+        """
+
+    def stream(self, input: Input, ctx: RuntimeContext | None = None) -> BlockingIterator[AgentEvent]:
+        """Do what `call` does, and yield what happens meanwhile. Leaving the stream cancels the turn there.
+
+        Input that was answered before brings `AGENT_RESULT` without pieces. A stream that raises has no `AGENT_END`.
+
+        Raises:
+            Exception: as `call`.
+        """
+
+    def interrupt(
+        self, user_id: str | None = None, session_id: str | None = None, message: str | Message | None = None
+    ) -> bool:
+        """Stop the running turn of a session at its next safe point, in whatever process; False when none runs.
+
+        What was said so far is kept, every call gets a result, and the message is stored last, unanswered. Without
+        arguments it stops the one session that calls of this object are running.
+
+        Raises:
+            ConfigurationError: no session is named, and this agent is running several, which the text lists.
+            MessageTooLarge: the message is larger than the store accepts. The turn is stopped without it.
+            ValueError: the message has more than 64 KiB. The turn is stopped without it; send it with the next call.
+        """
+
+    def steer(self, user_id: str | None, session_id: str | None, message: str | Message) -> bool:
+        """Have a message join the running turn of a session after its current round of tools; False when none runs.
+
+        Raises:
+            MessageTooLarge: the message is larger than the store accepts; nothing was sent.
+            ValueError: the message has more than 64 KiB; nothing was sent.
+        """
+
+    def attach(self, user_id: str | None = None, session_id: str | None = None) -> BlockingIterator[AgentEvent]:
+        """Yield what the running turn of a session has stored, then each further step when it is stored.
+
+        It works from any process that shares the store, and yields nothing if no turn of this agent runs. Each event
+        brings a stored `message`: `CUSTOM` with the name `input` for the user's, `MODEL_CALL_END` for a reply,
+        `TOOL_RESULT_END` for a result. `AGENT_RESULT` brings the final reply; a turn that failed, was paused or lost
+        its process ends without one. Leaving the iterator does not touch the turn.
+
+        Raises:
+            ConfigurationError: a custom store of states keeps no steps.
+            SessionNotFound: the session was deleted meanwhile.
+        """
+
+    def get_agent_state(
+        self, user_id: str | None = None, session_id: str | None = None, *, session: Any = None
+    ) -> AgentState:
+        """Return what is stored of a session, steps of a running turn included; fresh if it is unknown.
+
+        `session` is the store of calls that named one in their `RuntimeContext`. If the session was checked out while
+        a turn runs, it is the state of that point until the turn stores its next step.
+        """
+
+    def save_agent_state(self, user_id: str | None, session_id: str | None, state: AgentState) -> None:
+        """Write a state to the slot of a session; the next call takes it over, and nothing of the tree is lost."""
+
+    def clear_context(self, user_id: str | None = None, session_id: str | None = None) -> None:
+        """Let the next call of a session start before its first message; permissions, plan and tasks stay.
+
+        It waits for its turn as a call does. The messages stay in the tree, where `session().checkout()` finds them.
+
+        Raises:
+            AgentShuttingDown: the agent is shutting down or closed; nothing was changed.
+            ConfigurationError: it is called inside a turn of the same session.
+        """
+
+    def save_to(self, store: BlockingStore | AgentStateStore, key: AnyKey) -> None:
+        """Save the agent's session `key` under that key in another store; while a turn runs, what is stored of it.
+
+        If the agent has no such session, the one of this task's calls without a context is saved. An agent's own store
+        needs none of this: there every step is stored.
+        """
+
+    def load_from(self, store: BlockingStore | AgentStateStore, key: AnyKey) -> None:
+        """Take over what is saved under a key, and have this task's later calls without a context go on with it.
+
+        Raises:
+            SessionNotFound: nothing is saved under it; this task's later calls without a context begin the session.
+            Exception: as `load_if_exists`.
+        """
+
+    def load_if_exists(self, store: BlockingStore | AgentStateStore, key: AnyKey) -> bool:
+        """Do as `load_from` does and return True; return False if nothing is saved under this key.
+
+        What is saved is copied to the agent's session `key`, also what AgentScope 1.x has saved; without anything
+        saved that session begins again without messages. Messages that it had stay in its tree. It waits for its turn
+        as a call does. Other tasks do not notice: they load it themselves, or pass a `RuntimeContext`.
+
+        Raises:
+            AgentShuttingDown: the agent is shutting down or closed.
+            ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
+            StateDecodeError: what is saved cannot be read; nothing is changed.
+        """
+
+    def session(self, user_id: str | None = None, session_id: str | None = None) -> BlockingSession:
+        """Return the conversation of a session, as the tree that it is.
+
+        Raises:
+            AgentShuttingDown: the agent was closed.
+            ConfigurationError: the agent's store is not open yet, or keeps no trees.
+        """
+
+    @property
+    def shutdown_state(self) -> ShutdownState:
+        """Whether calls are taken (`running`), or refused (`shutting_down`, and `terminated` once all have ended)."""
+
+    def shutdown(self, *, timeout: float | None = 30, partial_reasoning: PartialReasoning = "save") -> bool:
+        """Take no more calls, and pause those that run; any process that shares the store goes on with them.
+
+        Calls that wait get `AgentShuttingDown` at once, those that run get it at their next safe point. Tools that have
+        begun are waited for until `timeout`, without end for `None`; then they are cancelled, and their results say
+        that the outcome is unknown. A tool can look at `interrupt_control` and end early. The text of a reply that is
+        being streamed is stored, or with `partial_reasoning="discard"` asked for again.
+
+        Return whether all calls have ended; one that has not 5 seconds after `timeout` counts as lost. In a tool, the
+        turn of that tool is paused after it and not waited for. A cancelled shutdown refuses and pauses all the same.
+
+        Raises:
+            ConfigurationError: an option is wrong.
+        """
+
+    def close(self) -> None:
+        """Shut down, and close the store if the agent opened it; a second call does nothing.
+
+        Raises:
+            ConfigurationError: it is called in a tool of this agent's turn, which could then not be stored.
+        """
+
+    def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
 class BlockingToolSet(Mapping[str, BlockingTool]):

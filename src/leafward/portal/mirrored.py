@@ -19,6 +19,7 @@ MIRRORED = {
     "Session": Kind("leafward.sessions", maker="session"),
     "SessionManager": Kind("leafward.sessions", maker="manager"),
     "SessionLease": Kind("leafward.sessions"),
+    "ReActAgent": Kind("leafward.engine"),
     "ToolSet": Kind("leafward.tools"),
     "Tool": Kind("leafward.tools"),
     "MessageStore": Kind("leafward.stores"),

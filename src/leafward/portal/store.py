@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
+from leafward.core.errors import ConfigurationError
 from leafward.portal.mirror import Mirror, mirror_class
 from leafward.portal.mirrored import MIRRORED, load
+from leafward.stores.contracts import Store
+
+if TYPE_CHECKING:
+    from leafward.engine.agent import ReActAgent
 
 
 class _Closes(Protocol):
@@ -27,6 +32,18 @@ class BlockingStore(Mirror):
         """This store."""
         return self
 
+    def agent(self, agent: ReActAgent) -> ReActAgent:
+        """Return an agent for code that does not await: `reply = agent.call("Hi")`, `for event in agent.stream("Hi")`.
+
+        An agent that was made without a store keeps its conversations in this one; any other agent in its own, which
+        it closes where it is entered, or by `close()`. The session that `load_if_exists` loads belongs to the calling
+        thread.
+
+        Raises:
+            ConfigurationError: it is not an agent.
+        """
+        return self._portal.call(_kept, (agent, self), {})
+
     def close(self) -> None:
         """Finish what was begun, close the store and end its thread; a second call does nothing."""
         cast(_Closes, self._portal).close()
@@ -36,6 +53,15 @@ class BlockingStore(Mirror):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _kept(agent: object, store: Store) -> ReActAgent:
+    from leafward.engine.agent import ReActAgent, keep_in
+
+    if not isinstance(agent, ReActAgent):
+        raise ConfigurationError(f"an agent is a ReActAgent(…), not {agent!r}")
+    keep_in(agent, store)
+    return agent
 
 
 def _maker(name: str, maker: str) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from hashlib import sha256
 from typing import Any, Protocol, Self, TypeVar, overload
 
 from leafward.core.errors import ConfigurationError
@@ -10,6 +11,9 @@ from leafward.core.ids import check_id
 from leafward.core.session_key import AnyKey, key_of
 
 T = TypeVar("T")
+
+_LONGEST_PARENT = 200
+"""How much of its parent's id the id of a child begins with."""
 
 
 class KnowsStates(Protocol):
@@ -35,8 +39,10 @@ class RuntimeContext:
         "__weakref__",
         "_agent_state",
         "_attributes",
+        "_child_name",
         "_fencing_token",
         "_idempotency_key",
+        "_parent_session_id",
         "_session",
         "_session_id",
         "_session_key",
@@ -70,6 +76,8 @@ class RuntimeContext:
         self._agent_state: Any = None
         self._idempotency_key: str | None = None
         self._fencing_token: int | None = None
+        self._parent_session_id: str | None = None
+        self._child_name = ""
 
     @classmethod
     def empty(cls) -> Self:
@@ -122,6 +130,34 @@ class RuntimeContext:
     def fencing_token(self) -> int | None:
         """In a tool: the fencing token of the turn, for systems that refuse a holder that was followed by another."""
         return self._fencing_token
+
+    @property
+    def parent_session_id(self) -> str | None:
+        """The session whose tool has made this context by `child`; `None` for any other context."""
+        return self._parent_session_id
+
+    def child(self, name: str) -> Self:
+        """In a tool: return a context for a sub-agent, with a session of its own that is a child of this one.
+
+        The session is made of this tool call and the name: it is the same one when the call runs again after a crash,
+        and another for each further call. User, attributes and the store of states are those of this context. An agent
+        that is called with it is interrupted with the turn that this tool belongs to.
+
+        Raises:
+            ConfigurationError: this is not a tool of an agent.
+            InvalidId: the name is refused.
+        """
+        check_id("child name", name)
+        if self._idempotency_key is None or self._session_id is None:
+            raise ConfigurationError(
+                "child() belongs to a tool call: use the RuntimeContext that an agent's tool is given"
+            )
+        made = copy(self)
+        made._session_id = f"{self._session_id[:_LONGEST_PARENT]}~{_digest(self._idempotency_key, name)}"
+        made._parent_session_id = self._session_id
+        made._child_name = name
+        made._session_key = made._agent_state = made._idempotency_key = made._fencing_token = None
+        return made
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -201,13 +237,23 @@ def for_tool(ctx: RuntimeContext, *, idempotency_key: str, fencing_token: int | 
     return ctx._for_tool(idempotency_key, fencing_token)  # pyright: ignore[reportPrivateUsage]
 
 
-RESERVED = frozenset(name for name in dir(RuntimeContext) if not name.startswith("_")) | {"child"}
-"""The names that no attribute may have: those of the context itself, now and announced."""
+def child_name(ctx: RuntimeContext) -> str:
+    """Return the name that `child` was given; empty for a context that it did not make."""
+    return ctx._child_name  # pyright: ignore[reportPrivateUsage]
+
+
+RESERVED = frozenset(name for name in dir(RuntimeContext) if not name.startswith("_"))
+"""The names that no attribute may have: those of the context itself."""
 
 
 def _check_name(name: str) -> None:
     if name in RESERVED or name.startswith("__"):
         raise ConfigurationError(f"no attribute can be named {name!r}: a RuntimeContext uses the name; choose another")
+
+
+def _digest(call_key: str, name: str) -> str:
+    # Neither is empty, and a key holds no line break.
+    return sha256(f"{call_key}\n{name}".encode()).hexdigest()[:16]
 
 
 def _set(values: dict[Any, Any], key: object, value: object) -> None:

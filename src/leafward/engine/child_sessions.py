@@ -1,0 +1,41 @@
+"""Sessions of sub-agents: each is a child of the session whose tool called, and is interrupted with its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from leafward.core.errors import SessionExists
+from leafward.core.ids import Scope
+from leafward.engine.agent_store import Place
+from leafward.engine.turn_control import TurnControl
+from leafward.engine.turn_queue import turns_around
+from leafward.stores.registry import Origin
+from leafward.tools.runtime_context import RuntimeContext, child_name
+
+
+async def begin_child(ctx: RuntimeContext, place: Place, scope: Scope) -> None:
+    """Have the store know whose child a session is, if its context was made by `child`; a later call changes nothing.
+
+    A custom store of states has no list of sessions.
+    """
+    if ctx.parent_session_id is not None and place.store is not None:
+        with suppress(SessionExists):
+            await place.store.registry.create(scope, Origin(child_name(ctx), parent_session_id=ctx.parent_session_id))
+
+
+@contextmanager
+def interrupted_with_parent(ctx: RuntimeContext, control: TurnControl) -> Generator[None]:
+    """Stop a turn with the one that its tool belongs to, for the length of the block, if it is that of a child."""
+    around = turns_around() if ctx.parent_session_id is not None else []
+    parent = around[-1] if around else None
+    if parent is None:
+        yield
+        return
+    parent.children.add(control)
+    if parent.stop == "interrupt":
+        control.interrupt()
+    try:
+        yield
+    finally:
+        parent.children.discard(control)
