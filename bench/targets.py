@@ -259,6 +259,13 @@ TARGETS = (
     Target(
         "turns", "one piece of a stream at most 2x a bare chain of generators", "turns chunk ratio", _at_most(2), times
     ),
+    Target(
+        "turns",
+        "one piece through OpenAIChatModel at most 1.3x the SDK's own stream",
+        "turns SDK chunk ratio",
+        _at_most(1.3),
+        times,
+    ),
     Target("turns", "a turn of the local queue below 20 µs", "turns queue us", _at_most(20), _plain(" µs")),
     Target(
         "turns",

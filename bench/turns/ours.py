@@ -13,6 +13,7 @@ from leafward import ReActAgent, RuntimeContext, open_store, tool
 from leafward.engine import BlockEnd, CallDelta, ModelEvent, ModelRequest, Stop, TextDelta
 from leafward.stores.gate import Gate
 from turns.loop import ANSWER, QUESTION, WRITTEN, Loop, serve
+from turns.sdk_stream import Streams
 
 PASSED_ON = 3
 """Generators between a model and its reader in the bare chain, as loops are written: an agent, a turn, a model call."""
@@ -88,6 +89,14 @@ class Leafward(Loop):
         for _ in range(PASSED_ON):
             bare = _passed_on(bare)
         return {"agent": spent, "bare": await _per_piece(bare, pieces), "once": once}
+
+    async def sdk_chunks(self, pieces: int) -> dict[str, float]:
+        """Return the nanoseconds of one piece of a stream of OpenAI's SDK, alone and through a model."""
+        streams = Streams(pieces)
+        sdk = await _per_piece(streams.by_sdk(), pieces)
+        model = await _per_piece(streams.by_model(), pieces)
+        await streams.close()
+        return {"sdk": sdk, "model": model}
 
     async def crowd(self, sessions: int) -> dict[str, float]:
         """Return calls per second of many sessions at once, and of as many one after the other."""

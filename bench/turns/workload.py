@@ -120,14 +120,18 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     chunks = [ask("chunks", pieces=20_000) for _ in range(profile.turn_rounds)]
     ratio = statistics.median(one["agent"] / one["bare"] for one in chunks)
     agent, bare, once = (statistics.median(one[name] for one in chunks) for name in ("agent", "bare", "once"))
+    read = [ask("sdk_chunks", pieces=5_000) for _ in range(profile.turn_rounds)]
+    sdk, model = (statistics.median(one[name] for one in read) for name in ("sdk", "model"))
+    sdk_ratio = statistics.median(one["model"] / one["sdk"] for one in read)
     queue = statistics.median(ask("queue", turns=20_000) for _ in range(profile.turn_rounds))
     crowd = ask("crowd", sessions=profile.crowd)
     idle = ask("idle", sessions=profile.idle)
     section = Section(
         "Turns: streams, crowds, idle sessions",
         "The bare chain is the same model read through three async generators that pass its events on, as an agent, "
-        "its turn and its call of the model usually are; one is the least that an agent can be. The crowd has one "
-        "round of tools in each session, all at once on one agent; its memory is the most that Python's objects took. "
+        "its turn and its call of the model usually are; one is the least that an agent can be. OpenAI's SDK reads "
+        "its stream from memory, not from a network. The crowd has one round of tools in each session, all at once "
+        "on one agent; its memory is the most that Python's objects took. "
         "The local queue is a turn that nobody waits for, without a lease. Idle sessions were served, and the agent's "
         "cache is full.",
         ["", "measured"],
@@ -136,6 +140,8 @@ def _tell_alone(setting: Setting, team: Team) -> None:
         ["one piece of a stream, through one generator", f"{once:,.0f} ns"],
         ["one piece of a stream, through the bare chain", f"{bare:,.0f} ns"],
         ["one piece of a stream, through an agent", f"{agent:,.0f} ns ({times(ratio)})"],
+        ["one piece of a stream of OpenAI's SDK", f"{sdk / 1_000:,.1f} µs"],
+        ["the same through OpenAIChatModel", f"{model / 1_000:,.1f} µs ({times(sdk_ratio)})"],
         ["a turn of the local queue", f"{queue / 1_000:.1f} µs"],
         ["calls per second, one after the other", f"{crowd['alone']:,.0f}"],
         [f"calls per second, {profile.crowd:,} sessions at once", f"{crowd['at once']:,.0f}"],
@@ -144,6 +150,7 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     ]
     setting.sections.append(section)
     setting.facts["turns chunk ratio"] = ratio
+    setting.facts["turns SDK chunk ratio"] = sdk_ratio
     setting.facts["turns queue us"] = queue / 1_000
     setting.facts["turns crowd over alone"] = crowd["at once"] / crowd["alone"]
     setting.facts["turns idle MB"] = idle * 10_000 / 1e6

@@ -93,7 +93,7 @@ class Refused(ValueError):
 
 
 def _openai(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
-    _check_keys("request", request, {"model", "messages", "tools", "stream"})
+    _check_keys("request", request, {"model", "messages", "tools", "stream", "stream_options"})
     open_calls: list[str] = []
     for message in request["messages"]:
         keys = {"role", "content", *(("tool_call_id",) if message["role"] == "tool" else ("tool_calls", "name"))}

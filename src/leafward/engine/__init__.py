@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leafward.engine.events import EventType as EventType
     from leafward.engine.memory import InMemoryMemory as InMemoryMemory
     from leafward.engine.memory import Memory as Memory
+    from leafward.engine.models.anthropic_model import AnthropicModel as AnthropicModel
     from leafward.engine.models.model import ChatModel as ChatModel
     from leafward.engine.models.model import ModelRequest as ModelRequest
     from leafward.engine.models.model_error import ModelError as ModelError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from leafward.engine.models.model_events import TextDelta as TextDelta
     from leafward.engine.models.model_events import ThinkingDelta as ThinkingDelta
     from leafward.engine.models.model_events import WholePart as WholePart
+    from leafward.engine.models.openai_chat_model import OpenAIChatModel as OpenAIChatModel
     from leafward.engine.models.reply import Reply as Reply
     from leafward.engine.plan import Plan as Plan
     from leafward.engine.plan import PlanNotebook as PlanNotebook
@@ -44,6 +46,7 @@ _HOMES = {
     "leafward.engine.budget": ("Budget",),
     "leafward.engine.events": ("AgentEvent", "EventType"),
     "leafward.engine.memory": ("InMemoryMemory", "Memory"),
+    "leafward.engine.models.anthropic_model": ("AnthropicModel",),
     "leafward.engine.models.model": ("ChatModel", "ModelRequest"),
     "leafward.engine.models.model_error": ("ModelError",),
     "leafward.engine.models.model_events": (
@@ -56,6 +59,7 @@ _HOMES = {
         "ThinkingDelta",
         "WholePart",
     ),
+    "leafward.engine.models.openai_chat_model": ("OpenAIChatModel",),
     "leafward.engine.models.reply": ("Reply",),
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
     "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
@@ -66,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "AgentEvent",
+    "AnthropicModel",
     "BlockEnd",
     "Budget",
     "CallDelta",
@@ -77,6 +82,7 @@ __all__ = [
     "ModelEvent",
     "ModelRequest",
     "ModelUsage",
+    "OpenAIChatModel",
     "Plan",
     "PlanNotebook",
     "ReActAgent",
