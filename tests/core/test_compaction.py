@@ -156,6 +156,12 @@ def test_a_call_that_a_crash_left_without_result_does_not_stop_compaction() -> N
     assert chosen([*said(3), calls("lost"), *said(10, start=4)]) == (3, 12)
 
 
+def test_a_call_whose_result_may_still_change_is_kept() -> None:
+    history = [*said(8), calls("slow"), tool_result("slow", "half of it", state="running")]
+
+    assert chosen(history, least=0) == (3, 8)
+
+
 def test_results_without_a_call_and_calls_without_an_id_bind_nothing() -> None:
     odd = assistant([{"type": "tool-look", "toolCallId": 7}, {"type": "tool_use", "name": "look", "input": {}}])
 

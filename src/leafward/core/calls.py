@@ -141,7 +141,12 @@ class Pairs(Struct, frozen=True):
         yield from ((call, result) for result, call in self.repeats.items())
 
     def is_waiting(self, call: Call) -> bool:
-        """Tell whether the result of a call is still to come."""
+        """Tell whether a call has no final result: another one may still come."""
+        answer = self.answers.get(call)
+        return answer is None or not answer.final
+
+    def is_unanswered(self, call: Call) -> bool:
+        """Tell whether the result of a call is certainly still to come; results of 1.x without a state are answers."""
         answer = self.answers.get(call)
         return answer is None or is_suspended(answer.part)
 

@@ -54,7 +54,7 @@ def open_calls(context: Sequence[Message]) -> list[Call]:
     if last is None:
         return []
     pairs = pair([_twin(message) for message in context[last:]])
-    return [item for item in pairs.items[0] if isinstance(item, Call) and pairs.is_waiting(item)]
+    return [item for item in pairs.items[0] if isinstance(item, Call) and pairs.is_unanswered(item)]
 
 
 def _twin(message: Message) -> Message:

@@ -217,7 +217,7 @@ def _check_whole(input: Sequence[Message]) -> None:
         ValueError: it does.
     """
     pairs = pair(input)
-    calls = [item for row in pairs.items for item in row if isinstance(item, Call) and pairs.is_waiting(item)]
+    calls = [item for row in pairs.items for item in row if isinstance(item, Call) and pairs.is_unanswered(item)]
     if calls:
         raise ValueError(f"the input holds a call without a result, {calls[0].id!r}: send the result with it")
 
