@@ -46,11 +46,10 @@ def command(url: str, *args: Any) -> Any:
 
 
 async def run_appenders(url: str, prefix: str, names: Sequence[str], *, tasks: int, each: int) -> None:
-    """Let a process of each name append to the session `s`, all at the same time, by so many tasks."""
+    """Let a process of each name append to the session `s`: one message per task, then all at the same time."""
     children = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, str(redis_appender.__file__), url, prefix, name, str(tasks), str(each)),
-            *(other for other in names if other != name),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
