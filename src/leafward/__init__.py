@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from leafward.tools.function_tools import tool as tool
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
     from leafward.tools.tool_set import ToolSet as ToolSet
+    from leafward.tools.toolkit import Toolkit as Toolkit
 
 _HOMES = {
     "leafward.core.agent_state": ("AgentState",),
@@ -117,6 +118,7 @@ _HOMES = {
     "leafward.tools.function_tools": ("tool",),
     "leafward.tools.runtime_context": ("RuntimeContext",),
     "leafward.tools.tool_set": ("ToolSet",),
+    "leafward.tools.toolkit": ("Toolkit",),
 }
 __version__ = "0.1.0"
 __all__ = [
@@ -162,6 +164,7 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolSet",
+    "Toolkit",
     "assistant",
     "blocking",
     "create_compact_function",

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from leafward.engine.shutdown import ShutdownSignals as ShutdownSignals
     from leafward.engine.shutdown import install_shutdown_signals as install_shutdown_signals
     from leafward.engine.state_module import StateModule as StateModule
-    from leafward.engine.toolkit import ToolGroup as ToolGroup
     from leafward.engine.toolkit import Toolkit as Toolkit
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
+    from leafward.tools.toolkit import ToolGroup as ToolGroup
 
 _HOMES = {
     "leafward.engine.agent": ("ReActAgent",),
@@ -64,7 +64,8 @@ _HOMES = {
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
     "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
     "leafward.engine.state_module": ("StateModule",),
-    "leafward.engine.toolkit": ("ToolGroup", "Toolkit"),
+    "leafward.engine.toolkit": ("Toolkit",),
+    "leafward.tools.toolkit": ("ToolGroup",),
     "leafward.tools.runtime_context": ("RuntimeContext",),
 }
 

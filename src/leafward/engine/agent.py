@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Literal, Self
 
@@ -41,10 +41,9 @@ from leafward.stores.leases import Slot
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.table import check_name
 from leafward.tools.definition import Tool
-from leafward.tools.function_tools import as_tool
 from leafward.tools.runtime_context import RuntimeContext, for_call
-
-ToolLike = Tool | Callable[..., Any]
+from leafward.tools.tool_set import ToolLike
+from leafward.tools.toolkit import Toolkit
 
 _loaded: PerTask[SessionKey] = PerTask("leafward sessions")
 """The session that a task has loaded into an agent: that of its calls without a context."""
@@ -73,7 +72,7 @@ class ReActAgent:
         *,
         agent_id: str | None = None,
         system_prompt: str = "",
-        tools: Iterable[ToolLike] = (),
+        tools: Mapping[str, Tool] | Iterable[ToolLike] = (),
         store: AgentStoreLike = None,
         state_name: str = "agent_state",
         default_session_id: str | None = None,
@@ -100,17 +99,23 @@ class ReActAgent:
         check_choice("conflict_policy", conflict_policy, ("fail", "overwrite", "append_merge"))
         self._store = AgentStore(store, self.agent_id)
         check_budget(budget, model, has_counters=not self._store.is_custom)
+        toolkit = Toolkit(tools)
         self._setup = TurnSetup(
             name,
             model,
             system_prompt.strip(),
-            _by_name(tools),
+            toolkit,
             max_iterations=max_iterations,
             retries=retries,
             budget=budget,
         )
         self._options = LogOptions(
-            self.agent_id, check_name(state_name), save == "step", slot == "call", conflict_policy
+            self.agent_id,
+            check_name(state_name),
+            save == "step",
+            slot == "call",
+            conflict_policy,
+            toolkit.initial_groups,
         )
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
@@ -204,7 +209,9 @@ class ReActAgent:
         """Take up a session, and answer the input."""
         await begin_child(ctx, place, Scope.of(key.session_id, user_id=key.user_id, agent_id=self.agent_id))
         log = self._log(place, key, held)
-        asked: list[Coroutine[Any, Any, None]] = [log.load(self._fresh(key), [message.id for message in given])]
+        asked: list[Coroutine[Any, Any, None]] = [
+            log.load(self._options.new_state(key), [message.id for message in given])
+        ]
         if held.mail is not None:
             # What an earlier turn did not receive is asked for beside it.
             asked.append(held.mail.read())
@@ -316,7 +323,7 @@ class ReActAgent:
                 if (await self._stored(place, key)).is_new:
                     return
                 log = self._log(place, key, held)
-                await log.load(self._fresh(key))
+                await log.load(self._options.new_state(key))
                 await log.clear()
 
     # As a component that saves and restores itself, as in AgentScope 1.x.
@@ -360,7 +367,7 @@ class ReActAgent:
     async def _stored(self, place: Place, key: SessionKey) -> StepLog:
         """Return what is stored of a session, and change nothing."""
         log = self._log(place, key)
-        await log.load(self._fresh(key), adopts=False)
+        await log.load(self._options.new_state(key), adopts=False)
         return log
 
     def session(self, user_id: str | None = None, session_id: str | None = None) -> Session:
@@ -457,9 +464,6 @@ class ReActAgent:
         cache = self._cache if place is self._store.place else None
         return TreeLog(store.fenced(held.lease), states.with_lease(held.lease), key, self._options, cache)
 
-    def _fresh(self, key: SessionKey) -> AgentState:
-        return AgentState(session_id=key.session_id, user_id=key.user_id)
-
 
 def keep_in(agent: ReActAgent, store: Store) -> None:
     """Have an agent that was made without a store keep its conversations in this one, which it never closes."""
@@ -471,12 +475,3 @@ async def _leave_out_stored(log: StepLog, held: Held) -> None:
     sent, held.control.earlier = held.control.earlier, await log.unknown(held.control.earlier)
     if held.mail is not None:
         await held.mail.acknowledge({message.id for message in sent} - {message.id for message in held.control.earlier})
-
-
-def _by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:
-    found: dict[str, Tool] = {}
-    for one in map(as_tool, tools):
-        if one.name in found:
-            raise ConfigurationError(f"two tools are named {one.name!r}: give one of them another name")
-        found[one.name] = one
-    return found

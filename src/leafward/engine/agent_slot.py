@@ -59,7 +59,9 @@ class AgentSlot:
         Raises:
             StateDecodeError: it cannot be read.
         """
-        return await read_state_of_1x(self._states, self._key) if self._may_be_of_1x else None
+        if not self._may_be_of_1x:
+            return None
+        return await read_state_of_1x(self._states, self._key, self._options.initial_groups)
 
     def is_ours(self, state: AgentState, mark: dict[str, Any], tree_version: int) -> bool:
         """Tell whether what the slot holds shows a point of this tree, and no other writer has saved it since.

@@ -16,6 +16,7 @@ from leafward.tools.answers import describe_failure
 from leafward.tools.definition import Tool
 from leafward.tools.runner import TIMEOUT_GRACE_S, Outcome, ask_probe, attempt, failed, log_failure
 from leafward.tools.runtime_context import RuntimeContext, for_tool
+from leafward.tools.toolkit import Toolkit
 
 if TYPE_CHECKING:
     from leafward.stores.leases.lease import Lease
@@ -35,7 +36,7 @@ class RunningCalls:
 
     def __init__(
         self,
-        tools: Mapping[str, Tool],
+        tools: Toolkit,
         ctx: RuntimeContext,
         lease: Lease | None,
         *,
@@ -58,12 +59,18 @@ class RunningCalls:
             LeaseLost: another process may have the session; no tool was started.
         """
         self._check_lease()
+        # Before a tool runs: it may change which groups are active.
+        offered = self.offered()
         for call in calls:
             context = copy_context()
             context.run(self._enter)
-            task = asyncio.create_task(self._perform(call, probed), name=f"call {call.id}", context=context)
+            task = asyncio.create_task(self._perform(call, offered, probed), name=f"call {call.id}", context=context)
             self.running[task] = call
             self._begun.add((call.message.id, call.id))
+
+    def offered(self) -> dict[str, Tool]:
+        """Return the tools that are active in the session now."""
+        return self._tools.offered(self._ctx.agent_state.tool_context.activated_groups)
 
     def has_begun(self, call: Call) -> bool:
         """Tell whether a call was started, here."""
@@ -79,10 +86,10 @@ class RunningCalls:
             return False
         return error.session_id == self._ctx.session_id or (self._lease is not None and not self._lease.held)
 
-    async def _perform(self, call: Call, probed: bool) -> Outcome | None:
+    async def _perform(self, call: Call, offered: Mapping[str, Tool], probed: bool) -> Outcome | None:
         """Return what became of a call; `None` if nothing finds out."""
         try:
-            return await self._attempt(call, probed)
+            return await self._attempt(call, offered, probed)
         except LeaseLost as error:
             if self.is_lost(error):
                 raise
@@ -91,11 +98,12 @@ class RunningCalls:
             log_failure(call.name, outcome)
             return outcome
 
-    async def _attempt(self, call: Call, probed: bool) -> Outcome | None:
-        tool = self._tools.get(call.name)
+    async def _attempt(self, call: Call, offered: Mapping[str, Tool], probed: bool) -> Outcome | None:
+        tool = offered.get(call.name)
         if tool is None:
-            known = ", ".join(self._tools) or "none"
-            return failed(f"there is no tool {call.name!r}. Call one of: {known}.")
+            known = ", ".join(offered) or "none"
+            why = "there is no tool" if call.name not in self._tools else "this session has not activated the tool"
+            return failed(f"{why} {call.name!r}. Call one of: {known}.")
         key = idempotency_key(call.message.id, call.id)
         if probed:
             try:

@@ -60,8 +60,8 @@ class SavedSessions:
                 return log.state, not log.is_new
             if not self._options.writes_slot:
                 raise ConfigurationError("slot='off' leaves no place to load a state into: leave it out")
-            saved = await read_saved(states, key, self._options.state_name)
-            state = AgentState(session_id=key.session_id, user_id=key.user_id) if saved is None else saved
+            saved = await read_saved(states, key, self._options)
+            state = self._options.new_state(key) if saved is None else saved
             slot = Slot(key.user_id, key.session_id)
             async with turn_of(place, slot, control, label=None, ttl=self._lease_ttl) as held:
                 if saved is not None or not (await self._stored(place, key)).is_new:
@@ -69,7 +69,7 @@ class SavedSessions:
             return state, saved is not None
 
 
-async def read_saved(states: States, key: SessionKey, state_name: str) -> AgentState | None:
+async def read_saved(states: States, key: SessionKey, options: LogOptions) -> AgentState | None:
     """Return what is saved of an agent under a key, also by AgentScope 1.x; `None` if nothing at all is saved there.
 
     A session that has other states only is that of an agent without messages.
@@ -77,11 +77,11 @@ async def read_saved(states: States, key: SessionKey, state_name: str) -> AgentS
     Raises:
         StateDecodeError: it cannot be read.
     """
-    found = await states.get(key, state_name, AgentState)
-    if found is None and state_name == "agent_state":
-        found = await read_state_of_1x(states, key)
+    found = await states.get(key, options.state_name, AgentState)
+    if found is None and options.state_name == "agent_state":
+        found = await read_state_of_1x(states, key, options.initial_groups)
     if found is None and await states.exists(key):
-        found = AgentState()
+        found = options.new_state(key)
     return None if found is None else as_saved(found, key)
 
 

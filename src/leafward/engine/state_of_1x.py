@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from leafward.core.agent_state import AgentState, from_legacy
 from leafward.core.message import Message
@@ -15,8 +16,12 @@ NAMES = ("memory_messages", "toolkit_activeGroups")
 """What is read of 1.x."""
 
 
-async def read_state_of_1x(states: StateStore | CustomStates, key: SessionKey) -> AgentState | None:
+async def read_state_of_1x(
+    states: StateStore | CustomStates, key: SessionKey, initial_groups: Sequence[str]
+) -> AgentState | None:
     """Return the conversation and the active groups that 1.x saved; `None` if it saved neither.
+
+    Without saved groups those of a new session are active.
 
     Raises:
         StateDecodeError: they cannot be read.
@@ -26,5 +31,5 @@ async def read_state_of_1x(states: StateStore | CustomStates, key: SessionKey) -
     )
     if not messages and groups is None:
         return None
-    active = None if groups is None else groups.active_groups
+    active = initial_groups if groups is None else groups.active_groups
     return from_legacy(messages, active, session_id=key.session_id, user_id=key.user_id)

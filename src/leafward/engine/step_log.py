@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from leafward.core.agent_contexts import ToolContext
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.core.message import Message
+from leafward.core.session_key import SessionKey
 from leafward.engine.budget import Spent
 from leafward.engine.turn_note import TurnNote
 from leafward.stores.contracts import Usage
@@ -26,6 +28,13 @@ class LogOptions:
     """Whether every step is stored, or only whole turns."""
     writes_slot: bool = True
     conflict_policy: ConflictPolicy = "fail"
+    initial_groups: Sequence[str] = ()
+    """The groups of tools that are active in a new session."""
+
+    def new_state(self, key: SessionKey) -> AgentState:
+        """Return the state that a session begins with."""
+        groups = ToolContext(activated_groups=list(self.initial_groups))
+        return AgentState(session_id=key.session_id, user_id=key.user_id, tool_context=groups)
 
 
 class StepLog(Protocol):

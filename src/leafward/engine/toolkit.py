@@ -1,23 +1,15 @@
-"""Groups of tools, of which some are active in a session."""
+"""The toolkit of AgentScope 1.x, a component that saves which groups of tools are active."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Self
 
 import msgspec
 
 from leafward.core.errors import ConfigurationError
 from leafward.engine.state_module import StateModule
-
-
-@dataclass(frozen=True, slots=True)
-class ToolGroup:
-    """Tools that are offered together."""
-
-    name: str
-    description: str = ""
+from leafward.tools.toolkit import ToolGroup
 
 
 class ActiveGroups(msgspec.Struct, rename="camel"):
@@ -27,7 +19,10 @@ class ActiveGroups(msgspec.Struct, rename="camel"):
 
 
 class Toolkit(StateModule):
-    """Knows groups of tools; which of them are active is saved as AgentScope's `toolkit_activeGroups`."""
+    """Knows groups of tools; which of them are active is saved as AgentScope's `toolkit_activeGroups`.
+
+    It is for components of 1.x. An agent takes a `leafward.Toolkit`, and keeps the active groups in each session.
+    """
 
     state_name = "toolkit_activeGroups"
     state_type = ActiveGroups

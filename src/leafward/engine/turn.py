@@ -31,6 +31,7 @@ from leafward.engine.turn_record import TurnRecord
 from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
 from leafward.tools.runtime_context import RuntimeContext
+from leafward.tools.toolkit import Toolkit
 
 _EMPTY = "Your reply was empty. Answer the user, or call a tool."
 _CUT_OFF = "Your reply was cut off. Go on where it ended."
@@ -44,7 +45,7 @@ class TurnSetup:
     name: str
     model: ChatModel
     system_prompt: str
-    tools: Mapping[str, Tool]
+    tools: Toolkit
     max_iterations: int
     retries: int
     budget: Budget | None = None
@@ -148,7 +149,7 @@ class Turn:
                 continue
             await self._record.store(open="running")
             self._look()
-            external = self._external(calls)
+            external = self._external(calls, self._calls.offered())
             self._calls.start([call for call in calls if call not in external])
             yield self._results(message)
             if external:
@@ -170,7 +171,7 @@ class Turn:
         if reminder is not None:
             messages.append(user(reminder))
         setup = self._setup
-        request = ModelRequest(messages, list(setup.tools.values()) if tools else (), setup.system_prompt)
+        request = ModelRequest(messages, list(self._calls.offered().values()) if tools else (), setup.system_prompt)
         self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
         return self._record.asked.events()
 
@@ -196,8 +197,9 @@ class Turn:
         self._record.take(reply, None)
         await self._record.store(open="running")
 
-    def _external(self, calls: Sequence[Call]) -> list[Call]:
-        return [call for call in calls if self._end.waits_for(call)]
+    def _external(self, calls: Sequence[Call], tools: Mapping[str, Tool] | None = None) -> list[Call]:
+        """Return the calls whose results the user sends, of these tools if they are given."""
+        return [call for call in calls if (tools is None or call.name in tools) and self._end.waits_for(call)]
 
     async def _results(self, reply: Message) -> AsyncGenerator[AgentEvent]:
         """Store each result as its tool ends; those that ended meanwhile go together."""

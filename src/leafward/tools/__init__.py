@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from leafward.tools.runner import run as run
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
     from leafward.tools.tool_set import ToolSet as ToolSet
+    from leafward.tools.toolkit import ToolGroup as ToolGroup
+    from leafward.tools.toolkit import Toolkit as Toolkit
 
 _HOMES = {
     "leafward.tools.definition": ("Tool",),
@@ -23,6 +25,7 @@ _HOMES = {
     "leafward.tools.runner": ("Outcome", "ask_probe", "run"),
     "leafward.tools.runtime_context": ("RuntimeContext",),
     "leafward.tools.tool_set": ("ToolSet",),
+    "leafward.tools.toolkit": ("ToolGroup", "Toolkit"),
 }
 
 __all__ = [
@@ -30,7 +33,9 @@ __all__ = [
     "Outcome",
     "RuntimeContext",
     "Tool",
+    "ToolGroup",
     "ToolSet",
+    "Toolkit",
     "as_tool",
     "ask_probe",
     "run",

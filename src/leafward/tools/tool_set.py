@@ -43,8 +43,7 @@ class ToolSet(Mapping[str, Tool]):
         return f"ToolSet({', '.join(self._tools)})"
 
     def __or__(self, other: Mapping[str, Tool] | Iterable[ToolLike]) -> ToolSet:
-        added = cast(Mapping[str, Tool], other).values() if isinstance(other, Mapping) else other
-        return ToolSet([*self._tools.values(), *added])
+        return ToolSet([*self._tools.values(), *tools_in(other)])
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | str | None = None, *, raise_errors: bool = False
@@ -118,3 +117,8 @@ class ToolSet(Mapping[str, Tool]):
             {"name": tool.name, "description": tool.description, "input_schema": deepcopy(tool.input_schema)}
             for tool in self._tools.values()
         ]
+
+
+def tools_in(tools: Mapping[str, Tool] | Iterable[ToolLike]) -> Iterable[ToolLike]:
+    """Return the tools of a set, or of any other collection."""
+    return cast(Mapping[str, Tool], tools).values() if isinstance(tools, Mapping) else tools

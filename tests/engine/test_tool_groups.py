@@ -1,0 +1,166 @@
+"""Groups of tools in an agent: configuration of the agent, state of each session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leafward import ConfigurationError, ReActAgent, RuntimeContext, SessionKey, Toolkit, open_store, tool, user
+from leafward.stores import Store
+from leafward.testing import ScriptedModel, call
+
+ALICE = RuntimeContext("alice", "s1")
+
+
+@pytest.fixture(params=["memory", "sqlite", "file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/s.db", "file": f"file:///{tmp_path}/files"}
+    async with open_store(urls[request.param]) as opened:
+        yield opened
+
+
+def kitchen(ran: list[str]) -> Toolkit:
+    @tool
+    async def open_cupboard(name: str, ctx: RuntimeContext) -> str:
+        """Have more tools at hand."""
+        ctx.agent_state.tool_context.activated_groups.append(name)
+        return "open"
+
+    @tool(group="knives")
+    async def cut(what: str) -> str:
+        """Cut something."""
+        ran.append(what)
+        return f"{what} is cut"
+
+    @tool(group="phone", external=True)
+    async def order(what: str) -> str:
+        """Have somebody else bring something."""
+        return what
+
+    @tool(group="spoons")
+    async def stir(what: str) -> str:
+        """Stir something."""
+        ran.append(what)
+        return f"{what} is stirred"
+
+    made = Toolkit().create_group("knives").create_group("spoons", active=True).create_group("phone")
+    return made.register(open_cupboard).register(cut).register(stir).register(order)
+
+
+def agent(store: Any, script: Any, ran: list[str] | None = None) -> ReActAgent:
+    return ReActAgent("cook", ScriptedModel(script), store=store, tools=kitchen([] if ran is None else ran))
+
+
+def offered(cook: ReActAgent) -> list[list[str]]:
+    model = cook._setup.model
+    assert isinstance(model, ScriptedModel)
+    return [list(request.tools) for request in model.requests]
+
+
+async def test_a_group_is_offered_from_the_step_after_it_was_activated_and_in_later_calls(store: Store) -> None:
+    ran: list[str] = []
+    cook = agent(store, [[call("open_cupboard", {"name": "knives"})], [call("cut", {"what": "bread"})], "Done."], ran)
+    await cook.call("Cut the bread", ALICE)
+
+    assert offered(cook) == [["open_cupboard", "stir"], *[["open_cupboard", "cut", "stir"]] * 2]
+    assert ran == ["bread"]
+
+    later = agent(store, ["Hi."])
+    await later.call("Hello", ALICE)
+    assert offered(later) == [["open_cupboard", "cut", "stir"]]
+
+
+async def test_sessions_at_once_never_see_groups_of_each_other(store: Store) -> None:
+    def reply(request: Any) -> Any:
+        text = request.messages[-1].text
+        return [call("open_cupboard", {"name": "knives"})] if text == "knives" else "Done."
+
+    cook = agent(store, reply)
+    await asyncio.gather(
+        *(cook.call("knives" if n % 2 else "nothing", RuntimeContext("alice", f"s{n}")) for n in range(8))
+    )
+
+    for n in range(8):
+        state = await cook.get_agent_state("alice", f"s{n}")
+        assert state.tool_context.activated_groups == (["spoons", "knives"] if n % 2 else ["spoons"])
+
+
+async def test_a_call_of_a_tool_that_is_not_active_is_answered_with_those_that_are(store: Store) -> None:
+    ran: list[str] = []
+    script = [[call("cut", {"what": "bread"}, id="c1"), call("order", {"what": "cheese"}, id="c2")], "I see."]
+    reply = await agent(store, script, ran).call("Cut the bread", ALICE)
+
+    assert (reply.text, ran) == ("I see.", [])
+    results = [one for one in (await agent(store, []).get_agent_state("alice", "s1")).context if one.role == "tool"]
+    assert [(one.parts[0]["state"], one.parts[0]["output"][0]["text"]) for one in results] == [
+        ("error", f"Error: this session has not activated the tool {name!r}. Call one of: open_cupboard, stir.")
+        for name in ("cut", "order")
+    ]
+
+
+async def test_a_checkout_brings_the_groups_of_that_point(store: Store) -> None:
+    cook = agent(store, ["Hi.", [call("open_cupboard", {"name": "knives"})], "Open.", "Hi again."])
+    first = await cook.call("Hello", ALICE)
+    await cook.call("Open it", ALICE)
+    await cook.session("alice", "s1").checkout(first.id)
+    await cook.call("Hello again", ALICE)
+
+    assert offered(cook)[-1] == ["open_cupboard", "stir"]
+
+
+async def test_an_empty_list_that_was_saved_stays_empty_and_unknown_names_are_kept(store: Store) -> None:
+    cook = agent(store, ["Hi.", "Hi."])
+    for session_id, groups in (("empty", []), ("unknown", ["of Java", "knives"])):
+        state = await cook.get_agent_state("alice", session_id)
+        state.tool_context.activated_groups[:] = groups
+        await cook.save_agent_state("alice", session_id, state)
+        await cook.call("Hello", RuntimeContext("alice", session_id))
+
+        assert (await cook.get_agent_state("alice", session_id)).tool_context.activated_groups == groups
+    assert offered(cook) == [["open_cupboard"], ["open_cupboard", "cut"]]
+
+
+@pytest.mark.parametrize(("saved", "active"), [(None, ["spoons"]), ({"activeGroups": ["knives"]}, ["knives"])])
+async def test_a_session_of_1x_has_its_own_groups_or_those_of_a_new_one(
+    store: Store, saved: dict[str, list[str]] | None, active: list[str]
+) -> None:
+    key = SessionKey("s1", "alice")
+    await store.states.save_list(key, "memory_messages", [user("Hello")])
+    if saved is not None:
+        await store.states.save(key, "toolkit_activeGroups", saved)
+
+    cook = agent(store, ["Hi."])
+    await cook.call("Hello again", ALICE)
+
+    assert (await cook.get_agent_state("alice", "s1")).tool_context.activated_groups == active
+
+
+async def test_a_missing_key_that_is_loaded_begins_with_the_groups_of_a_new_session(store: Store) -> None:
+    cook = agent(store, ["Hi."])
+    await cook.load_if_exists(store, "missing")
+    await cook.call("Hello")
+
+    assert offered(cook) == [["open_cupboard", "stir"]]
+
+
+def test_a_tool_in_a_group_needs_a_toolkit_that_has_it() -> None:
+    @tool(group="knives")
+    def cut(what: str) -> str:
+        """Cut something."""
+        return what
+
+    with pytest.raises(ConfigurationError, match=r"Toolkit\(\)\.create_group\('knives'\)"):
+        ReActAgent("cook", ScriptedModel([]), store="memory://", tools=[cut])
+
+
+async def test_a_toolkit_that_changes_later_changes_no_agent(store: Store) -> None:
+    made = kitchen([])
+    cook = ReActAgent("cook", ScriptedModel(["Hi."]), store=store, tools=made)
+    made.register(tool(name="late")(lambda: "x"))
+    await cook.call("Hello", ALICE)
+
+    assert offered(cook) == [["open_cupboard", "stir"]]
