@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial, wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import msgspec
@@ -143,6 +144,24 @@ def test_types_are_written_where_they_are_used() -> None:
         "via": {"type": "array", "items": place},
         "maybe": {"anyOf": [place, {"type": "null"}]},
     }
+
+
+@pytest.mark.parametrize("first", ["city", "country"])
+def test_one_name_may_be_another_type_in_another_module(first: str) -> None:
+    names = [first, *({"city", "country"} - {first})]
+    schemas = [ToolSet([_of_module(name)])["go"].input_schema for name in names]
+
+    assert [list(schema["properties"]["place"]["properties"]) for schema in schemas] == [[name] for name in names]
+
+
+def _of_module(field: str) -> Any:
+    """Return a function of a module of its own, which has a `Place` with this field."""
+
+    def go(place: Any) -> None: ...
+
+    made = FunctionType(go.__code__, {"Place": make_dataclass("Place", [(field, str)])}, "go")
+    made.__annotations__ = {"place": "Place"}
+    return made
 
 
 def test_only_a_type_that_contains_itself_is_referred_to() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 PREFIX = "#/$defs/"
 Schema = dict[str, Any]
+T = TypeVar("T")
 
 _ANY = {"leafward-any": True}
 _DROPPED = frozenset({"$ref", "discriminator", *_ANY})
@@ -18,12 +20,42 @@ _LISTED = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SINGLE = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"})
 
 
+def per_type(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Have a function of a type remember what it returned: the parameters of many functions have few types."""
+    remembered = lru_cache(maxsize=256)(function)
+
+    def look_up(kind: Any) -> T:
+        try:
+            hash(kind)
+        except TypeError:
+            # What it is annotated with has no hash.
+            return function(kind)
+        return remembered(kind)
+
+    return look_up
+
+
 def schemas_of(types: Sequence[Any]) -> tuple[list[Schema], dict[str, Schema]]:
     """Return the schema of each type, and the definitions they refer to: only types that contain themselves have one.
 
     Raises:
         TypeError: a type has no JSON form.
     """
+    made = [_schema_of(kind) for kind in types]
+    if any(definitions for _, definitions in made):
+        # Two types may have one name.
+        return _schemas_of(types)
+    return [_copied(schema) for schema, _ in made], {}
+
+
+@per_type
+def _schema_of(kind: Any) -> tuple[Schema, dict[str, Schema]]:
+    """Return what `schemas_of` does for one type."""
+    (schema,), definitions = _schemas_of([kind])
+    return schema, definitions
+
+
+def _schemas_of(types: Sequence[Any]) -> tuple[list[Schema], dict[str, Schema]]:
     hoisted: dict[str, Schema] = {}
 
     def hook(kind: type) -> Schema:
@@ -40,6 +72,12 @@ def schemas_of(types: Sequence[Any]) -> tuple[list[Schema], dict[str, Schema]]:
     schemas, components = msgspec.json.schema_components(types, schema_hook=hook, ref_template=PREFIX + "{name}")
     inliner = _Inliner(components, hoisted)
     return [inliner.inline(schema) for schema in schemas], hoisted
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in cast(Schema, value).items()}
+    return [_copied(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
 
 
 class _Inliner:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from functools import lru_cache, partial
+from typing import Annotated, Any, ForwardRef, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -16,10 +16,7 @@ from leafward.core.json import Plain
 from leafward.tools.arguments import object_schema
 from leafward.tools.parameters import REQUIRED, Parameter, Parameters
 from leafward.tools.runtime_context import RuntimeContext
-from leafward.tools.schemas import check_convertible, converted, schemas_of
-
-_PLAIN = (str, int, float, bool, Any)
-"""Types that need no look whether a value can be converted to them."""
+from leafward.tools.schemas import check_convertible, converted, per_type, schemas_of
 
 
 def read_parameters(function: Callable[..., Any], described: Mapping[str, str]) -> tuple[Parameters, bool]:
@@ -88,26 +85,42 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         plain = plain.__init__
     elif not inspect.isroutine(plain):
         plain = type(plain).__call__
+    written = {name: one for name, one in inspect.get_annotations(plain).items() if name != "return"}
+    names: dict[str, Any] = getattr(inspect.unwrap(plain), "__globals__", {})
     try:
-        return get_type_hints(plain, include_extras=True)
+        return _evaluated(written, names)
     except Exception:  # noqa: BLE001  (an annotation may raise anything; it is read again alone)
-        return _hints_one_by_one(function, plain)
+        return _hints_one_by_one(function, written, names)
 
 
-def _hints_one_by_one(function: Callable[..., Any], plain: Any) -> dict[str, Any]:
-    """Return the same where an annotation cannot be read, which may be that of the result."""
+def _evaluated(written: Mapping[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    """Return annotations as types, also where they were written as text."""
+
+    def annotated() -> None: ...
+
+    # Many functions have the same few texts, which would be compiled again each time.
+    annotated.__annotations__ = {
+        name: _reference(one) if isinstance(one, str) else one for name, one in written.items()
+    }
+    # With locals of its own, a reference is evaluated for each function anew: names may mean something else there.
+    return get_type_hints(annotated, globalns=names, localns={}, include_extras=True)
+
+
+@lru_cache(maxsize=256)
+def _reference(annotation: str) -> ForwardRef:
+    return ForwardRef(annotation)
+
+
+def _hints_one_by_one(
+    function: Callable[..., Any], written: Mapping[str, Any], names: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the same where an annotation cannot be read, with the name of its parameter."""
     # The context is often imported for type checkers only.
-    names: dict[str, Any] = {"RuntimeContext": RuntimeContext, **getattr(inspect.unwrap(plain), "__globals__", {})}
+    known: dict[str, Any] = {"RuntimeContext": RuntimeContext, **names}
     found: dict[str, Any] = {}
-    for name, annotation in inspect.get_annotations(plain).items():
-        if name == "return":
-            continue
-
-        def annotated() -> None: ...
-
-        annotated.__annotations__ = {name: annotation}
+    for name, annotation in written.items():
         try:
-            found |= get_type_hints(annotated, globalns=names, include_extras=True)
+            found |= _evaluated({name: annotation}, known)
         except Exception as error:
             what = (
                 f"is annotated with {annotation!r}, which cannot be read ({error}): import or define it in the module"
@@ -132,15 +145,19 @@ def _takes_null(function: Callable[..., Any], name: str, hint: Any) -> bool:
     Raises:
         ConfigurationError: no JSON value can be converted to this type.
     """
-    if hint in _PLAIN:
-        return hint is Any
     try:
-        check_convertible(hint)
+        return _has_null(hint)
+    except (TypeError, NotImplementedError) as error:
+        raise _refused(function, name, _why_not(hint)) from error
+
+
+@per_type
+def _has_null(hint: Any) -> bool:
+    check_convertible(hint)
+    try:
         converted(None, hint)
     except msgspec.ValidationError:
         return False
-    except (TypeError, NotImplementedError) as error:
-        raise _refused(function, name, _why_not(hint)) from error
     return True
 
 
