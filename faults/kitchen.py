@@ -7,7 +7,8 @@ conversation is known beforehand. Every tool writes down that it ran.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -21,6 +22,10 @@ from leafward.testing import ScriptedModel, call
 AGENT = "cook"
 UNDECLARED = "cook"
 """The tool that may not run again."""
+PROBED = "order"
+"""The tool that finds out whether it ran."""
+TIMED = "simmer"
+"""The tool that never ends in time."""
 MOST_RUNS = 3
 STOPPED = "Stopped."
 
@@ -50,8 +55,8 @@ def _rounds(dinner: str) -> list[list[dict[str, Any]]]:
 
     return [
         [one("cook", "soup"), one("look", "soup"), one("season", "soup")],
-        [one("tidy", "table"), one("cook", "rice")],
-        [call("taste", {"dish": f"{dinner} rice"}, id=f"{dinner}-taste"), one("look", "rice")],
+        [one("tidy", "table"), one("cook", "rice"), one(PROBED, "tea")],
+        [call("taste", {"dish": f"{dinner} rice"}, id=f"{dinner}-taste"), one("look", "rice"), one(TIMED, "rice")],
         [one("stop", "stove")],
     ]
 
@@ -60,7 +65,7 @@ async def undisturbed(dinner: str) -> list[Message]:
     """Return the whole conversation of a dinner in which nothing goes wrong, after a greeting."""
     ctx = RuntimeContext("alice", "undisturbed")
     async with open_store("memory://") as store:
-        agent = Kitchen(lambda _: None).agent(store)
+        agent = Kitchen(lambda _: None, list).agent(store)
         for message in (user("Hello"), *steps(dinner)):
             await agent.call(message, ctx)
         return render(await agent.session("alice", "undisturbed").get_raw_history())
@@ -69,11 +74,19 @@ async def undisturbed(dinner: str) -> list[Message]:
 class Kitchen:
     """The tools of the agent, and its model; `note` is told what happens, as lines of JSON.
 
-    `pace` is awaited by the tool that cooks, after its effect.
+    `noted` returns all that was noted, by earlier processes too. `pace` is awaited by the tool that cooks, after its
+    effect.
     """
 
-    def __init__(self, note: Callable[[str], None], *, pace: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        noted: Callable[[], Iterable[str]],
+        *,
+        pace: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._note = note
+        self._noted = noted
         self._pace = pace
         self._agent: ReActAgent | None = None
 
@@ -95,7 +108,7 @@ class Kitchen:
             return f"{dish} is ready"
 
         @tool(read_only=True)
-        async def look(dish: str, ctx: RuntimeContext) -> str:
+        def look(dish: str, ctx: RuntimeContext) -> str:
             """Look at a dish."""
             self._ran("look", dish, ctx)
             return f"{dish} looks good"
@@ -113,6 +126,18 @@ class Kitchen:
             await self._sum_up(dish.partition(" ")[0], ctx)
             return "tidied up"
 
+        @tool(probe=self._find_order)
+        async def order(dish: str, ctx: RuntimeContext) -> str:
+            """Order something at a shop."""
+            self._ran(PROBED, dish, ctx)
+            return _ordered(dish)
+
+        @tool(read_only=True, timeout=0.02)
+        def simmer(dish: str, ctx: RuntimeContext) -> None:
+            """Keep a dish warm for ever."""
+            self._ran(TIMED, dish, ctx)
+            time.sleep(1)
+
         @tool(external=True)
         async def taste(dish: str) -> str:
             """Have somebody taste a dish."""
@@ -128,7 +153,12 @@ class Kitchen:
                 self._note(json.dumps(["sent", message_id]))
             return "asked to stop"
 
-        return [cook, look, season, tidy, taste, stop]
+        return [cook, look, season, tidy, order, simmer, taste, stop]
+
+    def _find_order(self, arguments: dict[str, Any], key: str) -> str | None:
+        """Return the result of an order that was made."""
+        made = any(entry[0] == "ran" and key in entry for entry in map(json.loads, self._noted()))
+        return _ordered(arguments["dish"]) if made else None
 
     async def _sum_up(self, dinner: str, ctx: RuntimeContext) -> None:
         assert self._agent is not None
@@ -142,6 +172,10 @@ class Kitchen:
         if fault is not None:
             self._note(json.dumps(["unpaired", fault]))
         return next_reply(request.messages)
+
+
+def _ordered(dish: str) -> str:
+    return f"{dish} is ordered"
 
 
 def next_reply(messages: Sequence[Message]) -> Any:

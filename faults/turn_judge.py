@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from faults.kitchen import AGENT, MOST_RUNS, STOPPED, UNDECLARED, unpaired
+from faults.kitchen import AGENT, MOST_RUNS, PROBED, STOPPED, TIMED, UNDECLARED, unpaired
 from leafward import Message, Session, SessionKey
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, Result, pair
@@ -62,6 +62,19 @@ class Ledger:
     def entries(self, kind: str) -> list[list[Any]]:
         return [entry[1:] for entry in map(json.loads, self.lines) if entry[0] == kind]
 
+    def ran(self) -> Iterable[tuple[str, str]]:
+        """Yield the tool and the dish of each run.
+
+        The shop that takes orders compares fencing tokens: a run of a holder that slept, after that of the next one,
+        has no effect.
+        """
+        newest: dict[str, int] = {}
+        for name, dish, key, token in self.entries("ran"):
+            held = token or 0
+            if name != PROBED or held >= newest.get(key, 0):
+                newest[key] = held
+                yield name, dish
+
 
 def judge_stop(stored: Stored) -> list[str]:
     """Return what is wrong where a process was lost: the slot may be behind the tree, never ahead of it."""
@@ -99,13 +112,13 @@ def _slot_faults(stored: Stored) -> list[str]:
 
 def _run_faults(history: Sequence[Message], ledger: Ledger, deaths: int) -> list[str]:
     """Compare how often tools ran with what is stored of their calls."""
-    ran = Counter((name, dish) for name, dish, *_ in ledger.entries("ran"))
+    ran = Counter(ledger.ran())
     keys: dict[tuple[str, str], set[str]] = {}
     for name, dish, key, _ in ledger.entries("ran"):
         keys.setdefault((name, dish), set()).add(key)
     found = [f"{name} {dish!r} had several keys" for (name, dish), known in keys.items() if len(known) > 1]
     for (name, dish), times in ran.items():
-        if times > (1 if name == UNDECLARED else MOST_RUNS):
+        if times > (1 if name in (UNDECLARED, PROBED) else MOST_RUNS):
             found.append(f"{name} {dish!r} ran {times} times")
     for name, dish, result in _results(history):
         times = ran[name, dish]
@@ -115,7 +128,9 @@ def _run_faults(history: Sequence[Message], ledger: Ledger, deaths: int) -> list
             found.append(f"{name} {dish!r} may run again, and was reported as unknown")
         elif result == "success" and not times:
             found.append(f"{name} {dish!r} has a result and never ran")
-        elif result not in ("success", UNKNOWN) and times:
+        elif name == TIMED and result == "success":
+            found.append(f"{name} {dish!r} cannot have ended in time")
+        elif result not in ("success", UNKNOWN) and times and name != TIMED:
             found.append(f"{name} {dish!r} ran, and its result says {result!r}")
     return found
 

@@ -54,7 +54,11 @@ async def cook_until_killed(job: Mapping[str, Any], say: Say) -> None:
     ledger: str = job["ledger"]
     with broken(job["variant"]):
         async with open_store(job["url"]) as store:
-            kitchen = Kitchen(lambda line: _write_down(ledger, line), pace=lambda: asyncio.sleep(_COOKING_S))
+            kitchen = Kitchen(
+                lambda line: _write_down(ledger, line),
+                lambda: Path(ledger).read_text().splitlines(),
+                pace=lambda: asyncio.sleep(_COOKING_S),
+            )
             agent = kitchen.agent(store, lease_ttl=_TTL)
             ctx = RuntimeContext(_USER, job["session"])
             say("o")
@@ -257,7 +261,7 @@ class _Life:
         return violations
 
     def _count(self, stored: Stored, dinners: int) -> None:
-        ran = Counter((name, dish) for name, dish, *_ in self._ledger.entries("ran"))
+        ran = Counter(self._ledger.ran())
         lines = told(stored.history)
         self._found.update(
             dinners=dinners,

@@ -101,15 +101,19 @@ class _Life:
 
     async def do(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         commits = name in _COMMITS
-        if self.is_over or (commits and self.commits == self._length):
+        if self.is_over or (commits and self._has_lived()):
             raise self._end()
         done = await call()
         if commits:
             self.commits += 1
             self._wake()
-            if self._at_once and self.commits == self._length:
+            if self._at_once and self._has_lived():
                 raise self._end()
         return done
+
+    def _has_lived(self) -> bool:
+        # Two commits at once may be one more than were to be made.
+        return self._length is not None and self.commits >= self._length
 
     def _end(self) -> Died:
         self.is_over = True

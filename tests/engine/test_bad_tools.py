@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 
 from leafward import Message, RuntimeContext, StorageFull, open_store, tool
+from leafward.engine import ModelRequest
 from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from leafward.tools import runner
+from leafward.tools.threads import ABANDONED, RUNNING, tool_threads
 from tests.engine.dying_store import Died, DyingStore
 from tests.engine.going_on import ALICE, goes_on, is_paired, results
+from tests.tools.test_running import ended
 
 
 @pytest.fixture
@@ -148,6 +152,41 @@ async def test_a_tool_that_swallows_the_cancellation_of_its_call_is_left_behind(
     over.set()
     assert results(asked)["c1"][0] == "interrupted"
     assert "may have taken effect" in results(asked)["c1"][1]
+
+
+async def test_a_hundred_plain_functions_that_hang_leave_the_loop_free_and_threads_bounded(store: Store) -> None:
+    over = threading.Event()
+    before = threading.active_count()
+
+    @tool(timeout=0.2)
+    def cook() -> None:
+        """Cook for ever."""
+        over.wait(60)
+
+    def dinner(request: ModelRequest) -> Any:
+        return "Done." if request.messages[-1].role == "tool" else [call("cook", {}, id="c1")]
+
+    agent = ReActAgent("cook", ScriptedModel(dinner), store=store, tools=[cook])
+    talker = ReActAgent("talker", ScriptedModel(lambda _: "Hello."), store=store)
+    try:
+        calls = [asyncio.create_task(agent.call("Cook", RuntimeContext("alice", f"s{n}"))) for n in range(100)]
+        await asyncio.sleep(0.05)
+        assert (await talker.call("Hello", RuntimeContext("alice", "talk"))).text == "Hello."
+        assert not any(one.done() for one in calls), "the loop was blocked until they ended"
+        replies = await asyncio.gather(*calls)
+        assert {reply.text for reply in replies} == {"Done."}
+        assert threading.active_count() - before <= RUNNING + ABANDONED
+        given_up = tool_threads().abandoned
+        assert 0 < given_up < RUNNING + ABANDONED
+
+        # One that waits in line for a thread until its time is over never begins.
+        states = [await agent.get_agent_state("alice", f"s{n}") for n in range(100)]
+        texts = [results(state.context)["c1"][1] for state in states]
+        assert sum("did not end within 0.2 s" in text or "no thread is free" in text for text in texts) == 100
+    finally:
+        over.set()
+    await ended(tool_threads())
+    assert (await agent.call("Cook", RuntimeContext("alice", "s0"))).text == "Done."
 
 
 async def test_a_result_that_is_too_large_is_answered_beside_the_others() -> None:

@@ -36,7 +36,7 @@ class Case:
         """Whether the tool that cooks does not wait until the results of others are stored."""
 
     def agent(self, store: Any, pace: Callable[[], Awaitable[None]] | None = None) -> ReActAgent:
-        return Kitchen(self.ledger.lines.append, pace=pace).agent(store)
+        return Kitchen(self.ledger.lines.append, lambda: self.ledger.lines, pace=pace).agent(store)
 
     async def greet(self, store: Store) -> None:
         """Have something before the dinner that can be summed up."""
@@ -171,8 +171,8 @@ async def test_a_dinner_is_what_its_script_says() -> None:
     assert [line.partition(":")[0] for line in lines] == [
         *("user", "assistant"),
         *("user", "assistant", "tool", "tool", "tool"),
-        *("assistant", "tool", "tool"),
-        *("assistant", "tool", "tool"),
+        *("assistant", "tool", "tool", "tool"),
+        *("assistant", "tool", "tool", "tool"),
         *("assistant", "tool", "user"),
         *("user", "assistant"),
     ]
