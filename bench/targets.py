@@ -274,6 +274,15 @@ TARGETS = (
         _at_least(1),
         times,
     ),
+    Target(
+        "turns",
+        "ten tools at once at most 1.2x the slowest and the commits",
+        "turns ten tools",
+        _at_most(1.2),
+        times,
+    ),
+    Target("turns", "a result of 100 MB is at most three times in memory", "turns large result", _at_most(3), times),
+    Target("turns", "100 functions become tools within 20 ms", "turns schemas ms", _at_most(20), _plain(" ms")),
     Target("turns", "10,000 idle sessions cost less than 1 MB", "turns idle MB", _at_most(1), _plain(" MB")),
     *(target for kind in COSTS for target in _of_turns(kind)),
     Target(

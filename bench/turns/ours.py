@@ -14,6 +14,7 @@ from leafward.engine import BlockEnd, CallDelta, ModelEvent, ModelRequest, Stop,
 from leafward.stores.gate import Gate
 from turns.loop import ANSWER, QUESTION, WRITTEN, Loop, serve
 from turns.sdk_stream import Streams
+from turns.tool_costs import at_once, large_result, schemas
 
 PASSED_ON = 3
 """Generators between a model and its reader in the bare chain, as loops are written: an agent, a turn, a model call."""
@@ -97,6 +98,18 @@ class Leafward(Loop):
         model = await _per_piece(streams.by_model(), pieces)
         await streams.close()
         return {"sdk": sdk, "model": model}
+
+    async def tools_at_once(self, calls: int) -> dict[str, float]:
+        """Return the seconds of a call with ten tools at once, and of its commits."""
+        return await at_once(self._store, calls)
+
+    async def large_result(self, megabytes: int) -> float:
+        """Return how many times the size of a result is in memory at the most."""
+        return await large_result(megabytes)
+
+    async def schemas(self, functions: int) -> float:
+        """Return the milliseconds in which so many functions become tools."""
+        return schemas(functions)
 
     async def crowd(self, sessions: int) -> dict[str, float]:
         """Return calls per second of many sessions at once, and of as many one after the other."""

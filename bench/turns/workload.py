@@ -14,6 +14,7 @@ from setting import Setting
 from tables import NOTHING, Section, duration, times
 
 from turns.costs import KINDS, LENGTHS, TABLE, Costs, bytes_of_a_call, count
+from turns.tool_costs import SLOWEST_S
 
 ROUNDS = (0, 10)
 OURS = local(LEAFWARD, "turns.ours")
@@ -124,6 +125,10 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     sdk, model = (statistics.median(one[name] for one in read) for name in ("sdk", "model"))
     sdk_ratio = statistics.median(one["model"] / one["sdk"] for one in read)
     queue = statistics.median(ask("queue", turns=20_000) for _ in range(profile.turn_rounds))
+    ten = ask("tools_at_once", calls=profile.turn_rounds)
+    ten_ratio = ten["call"] / (SLOWEST_S + ten["commits"])
+    large = ask("large_result", megabytes=100)
+    schemas = statistics.median(ask("schemas", functions=100) for _ in range(profile.turn_rounds))
     crowd = ask("crowd", sessions=profile.crowd)
     idle = ask("idle", sessions=profile.idle)
     section = Section(
@@ -143,6 +148,10 @@ def _tell_alone(setting: Setting, team: Team) -> None:
         ["one piece of a stream of OpenAI's SDK", f"{sdk / 1_000:,.1f} µs"],
         ["the same through OpenAIChatModel", f"{model / 1_000:,.1f} µs ({times(sdk_ratio)})"],
         ["a turn of the local queue", f"{queue / 1_000:.1f} µs"],
+        ["a call with ten tools at once, the slowest of 100 ms", f"{ten['call'] * 1_000:,.1f} ms"],
+        ["the slowest, and as many commits one after the other", f"{(SLOWEST_S + ten['commits']) * 1_000:,.1f} ms"],
+        ["memory at the most for a result of 100 MB, the result included", f"{large:.2f} times the result"],
+        ["100 functions become tools", f"{schemas:.1f} ms"],
         ["calls per second, one after the other", f"{crowd['alone']:,.0f}"],
         [f"calls per second, {profile.crowd:,} sessions at once", f"{crowd['at once']:,.0f}"],
         ["memory of each of them at the most", f"{crowd['most'] / 1_000:,.1f} KB"],
@@ -152,6 +161,9 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     setting.facts["turns chunk ratio"] = ratio
     setting.facts["turns SDK chunk ratio"] = sdk_ratio
     setting.facts["turns queue us"] = queue / 1_000
+    setting.facts["turns ten tools"] = ten_ratio
+    setting.facts["turns large result"] = large
+    setting.facts["turns schemas ms"] = schemas
     setting.facts["turns crowd over alone"] = crowd["at once"] / crowd["alone"]
     setting.facts["turns idle MB"] = idle * 10_000 / 1e6
 
