@@ -84,7 +84,8 @@ def run(steps: list[Step], page: str) -> None:
     for step in steps:
         if step["kind"] == "python":
             # The leading newlines make a traceback name the page's own line.
-            exec(compile("\n" * (step["line"] - 1) + step["text"], page, "exec"), namespace)
+            text = "\n" * (step["line"] - 1) + step["text"]
+            exec(compile(text, page, "exec", dont_inherit=True), namespace)
         elif step["text"].startswith("export "):
             export(step["text"])
         else:
