@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from leafward.engine import AnthropicModel, ModelEvent, ModelRequest, OpenAIChatModel
+from tests.wire.responses_model import ResponsesModel
 from tests.wire.server import Rendered, WireServer
-from tests.wire.streams import Said, Used, chat, messages
+from tests.wire.streams import Said, Used, chat, messages, responses
+
+AnyModel = OpenAIChatModel | AnthropicModel | ResponsesModel
 
 
 @dataclass(frozen=True)
@@ -17,14 +20,14 @@ class Provider:
     """A model's class, and how its provider writes."""
 
     name: str
-    model: type[OpenAIChatModel] | type[AnthropicModel]
+    model: type[AnyModel]
     path: str
     render: Rendered
     cut_off: str
     """Its word for a reply that is too long."""
 
     @asynccontextmanager
-    async def on(self, wire: WireServer, **options: Any) -> AsyncGenerator[OpenAIChatModel | AnthropicModel]:
+    async def on(self, wire: WireServer, **options: Any) -> AsyncGenerator[AnyModel]:
         """Have a model that asks a server of ours."""
         async with self.model("m", base_url=wire.url + self.path, api_key="none", **options) as model:
             yield model
@@ -36,8 +39,11 @@ class Provider:
 
 OPENAI = Provider("openai", OpenAIChatModel, "/v1", chat, "length")
 ANTHROPIC = Provider("anthropic", AnthropicModel, "", messages, "max_tokens")
-PROVIDERS = (OPENAI, ANTHROPIC)
+RESPONSES = Provider("responses", ResponsesModel, "/v1", responses, "max_output_tokens")
+OURS = (OPENAI, ANTHROPIC)
+"""Those whose models the library has."""
+PROVIDERS = (*OURS, RESPONSES)
 
 
-async def events_of(model: OpenAIChatModel | AnthropicModel, request: ModelRequest) -> list[ModelEvent]:
+async def events_of(model: AnyModel, request: ModelRequest) -> list[ModelEvent]:
     return [event async for event in model.stream(request)]

@@ -13,7 +13,7 @@ import pytest
 from leafward import Message, ReActAgent, RuntimeContext, SessionManager, tool, user
 from leafward.engine import ModelError, ModelRequest
 from leafward.stores import Store
-from tests.wire.providers import ANTHROPIC, OPENAI, Provider, events_of
+from tests.wire.providers import ANTHROPIC, OPENAI, OURS, Provider, events_of
 from tests.wire.server import Answer, Failure, Raw, Scripted, WireServer, says
 from tests.wire.streams import Thought, call, text
 
@@ -67,7 +67,8 @@ async def test_a_stream_cut_at_any_byte_is_asked_again_and_stored_once(
         await agent.call(user("How is Kyoto?"), RuntimeContext("alice", "whole"))
         expected = shown(await agent.session("alice", "whole").get_raw_history())
 
-        for cut in range(len(body)):
+        # The model on Responses is one of the tests, and its streams are long.
+        for cut in range(0, len(body), 1 if provider in OURS else 7):
             weather.runs = 0
             broken = (
                 Answer(CALL.said, bytes_sent=cut, ending="reset"),

@@ -25,12 +25,17 @@ from leafward.engine import (
     WholePart,
 )
 from leafward.stores import Store
-from tests.wire.providers import ANTHROPIC, OPENAI, Provider, events_of
+from tests.wire.providers import ANTHROPIC, OPENAI, OURS, Provider, events_of
 from tests.wire.server import Raw, WireServer, says, wire_server
 from tests.wire.streams import Thought, call, text
 
 ALICE = RuntimeContext("alice", "s1")
 ASK = ModelRequest([user("How is Kyoto?")])
+
+
+@pytest.fixture(params=OURS, ids=lambda one: one.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    return request.param
 
 
 @tool(read_only=True)
