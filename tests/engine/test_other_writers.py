@@ -115,7 +115,7 @@ def cuts_the_end(state: State, number: int) -> None:
 
 def changes_the_small_state(state: State, number: int) -> None:
     rule = {"tool_name": "rm", "rule_content": f"/{number}/**", "behavior": "deny", "source": "userSettings"}
-    state["permission_context"]["mode"] = "accept_edits"
+    state["permission_context"]["mode"] = "bypass"
     state["permission_context"]["deny_rules"] = {"rm": [rule]}
     state["plan_mode_context"] = {"plan_active": True, "current_plan_file": f"plans/{number}.md"}
     state["tool_context"]["activated_groups"] = ["web", f"group {number}"]
@@ -231,7 +231,8 @@ async def test_a_plain_message_declines_what_java_asked(file_slot: JavaSlot, sta
 
     found = results(await goes_on(file_slot.agent_store))
 
-    assert found == {f"jc{row}": ("interrupted", "Interrupted before it ran.") for row in range(len(states))}
+    declined, left = ("denied", "Permission denied by user"), ("interrupted", "Interrupted before it ran.")
+    assert found == {f"jc{row}": declined if state == "asking" else left for row, state in enumerate(states)}
     await file_slot.load()
 
 

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from leafward.engine.models.model_events import WholePart as WholePart
     from leafward.engine.models.openai_chat_model import OpenAIChatModel as OpenAIChatModel
     from leafward.engine.models.reply import Reply as Reply
+    from leafward.engine.permissions import Opinion as Opinion
     from leafward.engine.plan import Plan as Plan
     from leafward.engine.plan import PlanNotebook as PlanNotebook
     from leafward.engine.plan import SubTask as SubTask
+    from leafward.engine.questions import Question as Question
     from leafward.engine.shutdown import ShutdownManager as ShutdownManager
     from leafward.engine.shutdown import ShutdownSignals as ShutdownSignals
     from leafward.engine.shutdown import install_shutdown_signals as install_shutdown_signals
@@ -61,7 +63,9 @@ _HOMES = {
     ),
     "leafward.engine.models.openai_chat_model": ("OpenAIChatModel",),
     "leafward.engine.models.reply": ("Reply",),
+    "leafward.engine.permissions": ("Opinion",),
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
+    "leafward.engine.questions": ("Question",),
     "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
     "leafward.engine.state_module": ("StateModule",),
     "leafward.engine.toolkit": ("Toolkit",),
@@ -84,8 +88,10 @@ __all__ = [
     "ModelRequest",
     "ModelUsage",
     "OpenAIChatModel",
+    "Opinion",
     "Plan",
     "PlanNotebook",
+    "Question",
     "ReActAgent",
     "Reply",
     "RuntimeContext",

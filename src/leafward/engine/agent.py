@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, Self
 
+from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule
+from leafward.core.agent_records import write_record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import AgentShuttingDown, ConfigurationError, SessionNotFound
-from leafward.core.ids import Scope, check_id
+from leafward.core.ids import Scope, check_id, new_id
 from leafward.core.message import Message, own_copy
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
-from leafward.engine.agent_options import check_choice, check_count, check_model, check_prompt, check_ttl
+from leafward.engine.agent_options import (
+    check_choice,
+    check_count,
+    check_model,
+    check_prompt,
+    check_ttl,
+    checked_timeout,
+)
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
 from leafward.engine.budget import Budget, check_budget
@@ -22,8 +31,12 @@ from leafward.engine.custom_states import CustomStates, states_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.memory import InMemoryMemory, MemoryOfAgent
 from leafward.engine.model_call import OpenStream
+from leafward.engine.model_requests import ModelRequests
 from leafward.engine.models.model import ChatModel
 from leafward.engine.per_task import PerTask
+from leafward.engine.permissions import PermissionChange, checked_mode, checked_rule, read_permissions
+from leafward.engine.questions import Question, answering, is_asked, is_expired, question_about
+from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import REASON
 from leafward.engine.saved_sessions import SavedSessions, as_saved
 from leafward.engine.state_cache import StateCache
@@ -80,6 +93,8 @@ class ReActAgent:
         memory: InMemoryMemory | None = None,
         retries: int = 2,
         budget: Budget | None = None,
+        permissions: PermissionContext | Mode | None = None,
+        ask_timeout: float | None = None,
         save: Literal["step", "call"] = "step",
         slot: Literal["call", "off"] = "call",
         conflict_policy: ConflictPolicy = "fail",
@@ -103,7 +118,7 @@ class ReActAgent:
         self._setup = TurnSetup(
             name,
             model,
-            system_prompt.strip(),
+            ModelRequests(system_prompt.strip()),
             toolkit,
             max_iterations=max_iterations,
             retries=retries,
@@ -116,7 +131,9 @@ class ReActAgent:
             slot == "call",
             conflict_policy,
             toolkit.initial_groups,
+            read_permissions(permissions),
         )
+        self._ask_timeout = checked_timeout("ask_timeout", ask_timeout)
         self._default_session_id = check_id("session id", name if default_session_id is None else default_session_id)
         self._lease_ttl = lease_ttl
         self._cache = StateCache(state_cache)
@@ -225,7 +242,14 @@ class ReActAgent:
             if held.control.is_shutting_down:
                 raise AgentShuttingDown(self.name)
             setup, state_name = self._setup, self._options.state_name
-            taken = await take_input(given, log, held.control, tools=setup.tools, state_name=state_name)
+            taken = await take_input(
+                given,
+                log,
+                held.control,
+                tools=setup.tools,
+                state_name=state_name,
+                ask_timeout=self._ask_timeout,
+            )
             if isinstance(taken, TakenInput):
                 held.control.interrupt_control = log.state.interrupt_control
                 context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
@@ -284,6 +308,79 @@ class ReActAgent:
         async with aclosing(self._turns.events(self._slot(user_id, session_id))) as events:
             async for event in events:
                 yield event
+
+    # Questions.
+
+    async def questions(self, user_id: str | None = None, session_id: str | None = None) -> list[Question]:
+        """Return the calls of a session that wait for the user's answer, whichever process has asked.
+
+        Those whose `ask_timeout` is over are not among them: the next call declines them.
+        """
+        state = await self.get_agent_state(user_id, session_id)
+        asked = [call for call in open_calls(state.context) if is_asked(call)]
+        return [question_about(call) for call in asked if not is_expired(call, self._ask_timeout)]
+
+    async def answer(
+        self,
+        user_id: str | None,
+        session_id: str | None,
+        answers: Mapping[str, bool] | Sequence[Mapping[str, Any]],
+    ) -> Message:
+        """Answer questions, and return the reply of the turn that goes on; those that are left are asked again.
+
+        `answers` is a dict with True or False for each call's id, or a list of
+        `{"confirmed": True, "toolCall": call, "rules": [rule]}`: the call may be edited, and the rules are kept in the
+        session. The same answers again change nothing.
+
+        Raises:
+            ValueError: an answer is for a call that is not asked about, or does not fit it; nothing was changed.
+            Exception: as `call`.
+        """
+        return await self.call(answering(answers), RuntimeContext(user_id, session_id))
+
+    # Permissions.
+
+    async def get_permissions(self, user_id: str | None = None, session_id: str | None = None) -> PermissionContext:
+        """Return the mode and the rules of a session, as they are stored."""
+        return (await self.get_agent_state(user_id, session_id)).permission_context
+
+    async def set_permission_mode(self, user_id: str | None, session_id: str | None, mode: Mode) -> None:
+        """Give a session another mode, which is stored at once; a turn that runs takes it over at its next step.
+
+        Raises:
+            ConfigurationError: there is no such mode.
+        """
+        await self._change_permissions(user_id, session_id, PermissionChange(new_id(), mode=checked_mode(mode)))
+
+    async def add_rule(
+        self, user_id: str | None, session_id: str | None, rule: PermissionRule | Mapping[str, Any]
+    ) -> None:
+        """Add a rule to those of a session; it is stored at once, and a turn that runs takes it over at its next step.
+
+        Raises:
+            ValueError: it is not a rule that allows, denies or asks.
+        """
+        written = write_record(checked_rule(rule))
+        await self._change_permissions(user_id, session_id, PermissionChange(new_id(), rule=written))
+
+    async def _change_permissions(self, user_id: str | None, session_id: str | None, change: PermissionChange) -> None:
+        slot = self._slot(user_id, session_id)
+        if await self._turns.change(slot, change):
+            return
+        with self._calls.begin() as control:
+            place, key = await self._place(RuntimeContext(user_id, session_id))
+            async with turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held:
+                log = self._log(place, key, held)
+                await log.load(self._options.new_state(key))
+                assert held.mail is not None
+                # What was sent to a turn that had ended by then comes first.
+                await held.mail.read()
+                made = [*control.changes, change]
+                for one in made:
+                    one.apply(log.state.permission_context)
+                await log.commit(log.note or self._options.ended_turn(), at_boundary=True)
+                await log.project()
+                await held.mail.acknowledge({one.id for one in made})
 
     def _slot(self, user_id: str | None, session_id: str | None) -> Slot:
         key = self._key(RuntimeContext(user_id, session_id))

@@ -56,3 +56,16 @@ def check_ttl(value: object) -> None:
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= LONGEST_TTL:
         raise ConfigurationError(f"lease_ttl is a number of seconds, above 0 and up to a year, not {value!r}")
+
+
+def checked_timeout(option: str, value: object) -> float | None:
+    """Return a length of time, or `None` for no limit.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ConfigurationError(f"{option} is a number of seconds above 0, or None for no limit, not {value!r}")
+    return float(value)

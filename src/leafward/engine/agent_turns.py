@@ -13,6 +13,7 @@ from leafward.core.message import Message, check_size
 from leafward.engine.agent_calls import AgentCalls
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.events import AgentEvent
+from leafward.engine.permissions import PermissionChange
 from leafward.engine.running_turn import RunningTurn
 from leafward.engine.turn_input import read_sent
 from leafward.engine.turn_mail import LocalBox, TurnText
@@ -56,6 +57,25 @@ class AgentTurns:
             ValueError: the message is too long to be sent; an interrupt has stopped the turn without it.
         """
         return await self._send(await self._place_of(slot), slot, kind, message)
+
+    async def change(self, slot: Slot, change: PermissionChange) -> bool:
+        """Have the running turn of a session store a change of its permissions; False when none runs."""
+        place = await self._place_of(slot)
+        held = self._held(place, slot)
+        if held is not None and held.control.is_over:
+            return False
+        if place.store is None:
+            if held is None or not isinstance(held.mail, LocalBox):
+                return False
+            held.mail.take_change(change)
+            return True
+        if (release := queues_of(place).releases.get(slot)) is not None:
+            await asyncio.wait((release,))
+        holder = await place.store.leases.holder(slot.session_id, slot.user_id)
+        if holder is None or holder.label != self.label:
+            return False
+        text = TurnText("permissions", holder.token, change=change).write()
+        return await self._sent(place, slot, text)
 
     async def events(self, slot: Slot) -> AsyncGenerator[AgentEvent]:
         """Yield what the running turn of a session has stored and stores.
@@ -102,8 +122,7 @@ class AgentTurns:
             if self._held(place, slot) is not None:
                 # A call that waited: the turn that could be meant has ended.
                 return False
-        leases = place.store.leases
-        holder = await leases.holder(slot.session_id, slot.user_id)
+        holder = await place.store.leases.holder(slot.session_id, slot.user_id)
         if holder is None or holder.label != self.label:
             return False
         text = TurnText(kind, holder.token, None if sent is None else sent.to_dict()).write()
@@ -112,14 +131,20 @@ class AgentTurns:
             raise refused
         if refused is not None:
             text = TurnText(kind, holder.token).write()
-        reached = await leases.send(slot.session_id, slot.user_id, text, label=self.label)
+        reached = await self._sent(place, slot, text)
+        if reached and refused is not None:
+            raise refused
+        return reached
+
+    async def _sent(self, place: Place, slot: Slot, text: str) -> bool:
+        """Send a text to the turn of a session; False when none runs."""
+        assert place.store is not None
+        reached = await place.store.leases.send(slot.session_id, slot.user_id, text, label=self.label)
         held = queues_of(place).held.get(slot)
         if reached and held is not None and held.mail is not None:
             # In this process there is no need to wait for the next look.
             with suppress(LeaseLost):
                 await held.mail.read()
-        if reached and refused is not None:
-            raise refused
         return reached
 
 

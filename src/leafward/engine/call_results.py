@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from leafward.core.calls import Call, answered_id
+from leafward.core.calls import Call, Result, answered_id
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import derived_id
 from leafward.core.message import Message, body_to_read, message_copy, message_sharing
@@ -16,9 +16,10 @@ from leafward.tools.runner import Outcome, failed
 OUTCOME = "leafward_outcome"
 """The metadata key of a result that says what is known of the call's effect."""
 
-Fate = Literal["unknown", "cut off", "not begun", "no steps", "elsewhere"]
+Fate = Literal["unknown", "cut off", "not begun", "no steps", "elsewhere", "denied", "declined", "expired"]
 """What became of a call without a result: a process was lost while it may have run; it was cut off while it ran, here;
-it has not begun; the turn may take no further step; it has its result on another branch."""
+it has not begun; the turn may take no further step; it has its result on another branch; rules denied it; the user
+declined it; the user has not answered in time."""
 
 TEXTS: dict[Fate, str] = {
     "unknown": "Outcome unknown: the process ended while this ran. Find out before you call it again.",
@@ -26,7 +27,11 @@ TEXTS: dict[Fate, str] = {
     "not begun": "Interrupted before it ran.",
     "no steps": "Not run: no steps are left in this turn.",
     "elsewhere": "Not answered on this branch.",
+    "denied": "Permission denied by rules",
+    "declined": "Permission denied by user",
+    "expired": "Permission denied: the user has not answered in time",
 }
+_DENIED: frozenset[Fate] = frozenset({"denied", "declined", "expired"})
 
 
 def fate_of(
@@ -42,21 +47,26 @@ def fate_of(
     return "unknown" if in_doubt and not is_external else "not begun"
 
 
-def closing_result(parent_id: str | None, call: Call, fate: Fate) -> Message:
-    """Return the result of a call that gets none of its own.
+def closing_result(parent_id: str | None, call: Call, fate: Fate, why: str = "") -> Message:
+    """Return the result of a call that gets none of its own; `why` is added to what it says.
 
     Its id is made of parent, reply and call, so that two processes that repair at once store one. Its time is that of
     the reply.
     """
     return Message.tool_result(
         call.id,
-        TEXTS[fate],
+        f"{TEXTS[fate]}: {why}" if why else TEXTS[fate],
         call.name or None,
-        state="interrupted",
+        state="denied" if fate in _DENIED else "interrupted",
         id=derived_id("result", parent_id, call.message.id, call.id),
         created_at=call.message.created_at,
         metadata={OUTCOME: "unknown"} if fate in ("unknown", "cut off") else None,
     )
+
+
+def is_declined(result: Result) -> bool:
+    """Tell whether a result says that the user declined the call."""
+    return result.state == "denied" and any(block.get("text") == TEXTS["declined"] for block in result.blocks)
 
 
 def results_among(calls: Sequence[Call], messages: Iterable[Message]) -> list[tuple[str, Message]]:

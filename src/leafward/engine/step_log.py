@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from leafward.core.agent_contexts import ToolContext
+from leafward.core.agent_contexts import PermissionContext, ToolContext
+from leafward.core.agent_records import copy_record
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
+from leafward.core.ids import new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey
 from leafward.engine.budget import Spent
@@ -30,11 +32,22 @@ class LogOptions:
     conflict_policy: ConflictPolicy = "fail"
     initial_groups: Sequence[str] = ()
     """The groups of tools that are active in a new session."""
+    initial_permissions: PermissionContext = field(default_factory=PermissionContext)
+    """The permissions that a new session begins with."""
+
+    def ended_turn(self) -> TurnNote:
+        """Return the note of a session in which no turn is open."""
+        return TurnNote(new_id(), None, state_name=self.state_name)
 
     def new_state(self, key: SessionKey) -> AgentState:
         """Return the state that a session begins with."""
         groups = ToolContext(activated_groups=list(self.initial_groups))
-        return AgentState(session_id=key.session_id, user_id=key.user_id, tool_context=groups)
+        return AgentState(
+            session_id=key.session_id,
+            user_id=key.user_id,
+            permission_context=copy_record(self.initial_permissions),
+            tool_context=groups,
+        )
 
 
 class StepLog(Protocol):

@@ -12,7 +12,6 @@ from typing import Any
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageNotFound, MessageTooLarge, SessionNotFound, StaleState
-from leafward.core.ids import new_id
 from leafward.core.message import Message, changed_in_place, ids_of, watch_for_changes
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
@@ -336,7 +335,7 @@ class TreeLog:
         self._stand_at(await self._tree.read())
         self.state.context, self.state.summary, self.state.shutdown_interrupted = [], "", False
         self._shown, self._tree.view = [], NO_VIEW
-        await self.commit(TurnNote(new_id(), None, state_name=self._options.state_name), at_boundary=True)
+        await self.commit(self._options.ended_turn(), at_boundary=True)
         await self.project()
 
     async def project(self) -> None:

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown
-from leafward.core.message import Message, message_copy, own_copy, user
+from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
+from leafward.engine.call_checks import judge_calls
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import ModelCall, OpenStream
-from leafward.engine.models.model import ChatModel, ModelRequest
+from leafward.engine.model_requests import ModelRequests
+from leafward.engine.models.model import ChatModel
 from leafward.engine.models.reply import Reply
-from leafward.engine.paired_requests import paired
+from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states
 from leafward.engine.recovery import open_calls, plan_calls, rename_repeated
 from leafward.engine.reply_reason import REASON
 from leafward.engine.running_calls import RunningCalls
@@ -27,14 +29,16 @@ from leafward.engine.turn_control import TurnStopped
 from leafward.engine.turn_end import TurnEnd
 from leafward.engine.turn_input import TakenInput
 from leafward.engine.turn_queue import Held, enter_tool
-from leafward.engine.turn_record import TurnRecord
+from leafward.engine.turn_record import CallResult, TurnRecord
 from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
 from leafward.tools.runtime_context import RuntimeContext
 from leafward.tools.toolkit import Toolkit
 
+Part = AsyncGenerator[AgentEvent | OpenStream]
+"""A part of a turn's stream, which is read to its end before the next step is taken."""
+
 _EMPTY = "Your reply was empty. Answer the user, or call a tool."
-_CUT_OFF = "Your reply was cut off. Go on where it ended."
 _SUM_UP = "You have used all your steps. Call no more tools: say what is done and what is left."
 
 
@@ -44,7 +48,7 @@ class TurnSetup:
 
     name: str
     model: ChatModel
-    system_prompt: str
+    requests: ModelRequests
     tools: Toolkit
     max_iterations: int
     retries: int
@@ -58,6 +62,8 @@ class Turn:
         self, setup: TurnSetup, log: StepLog, taken: TakenInput, place: Place, held: Held, ctx: RuntimeContext
     ) -> None:
         self._setup = setup
+        self._ctx = ctx
+        self._taken = taken
         self._held = held
         self._control = held.control
         self._record = TurnRecord(log, taken.note, held, setup.budget)
@@ -106,24 +112,31 @@ class Turn:
 
     # One step after the other.
 
-    async def _parts(self) -> AsyncGenerator[AsyncGenerator[AgentEvent | OpenStream]]:
+    async def _parts(self) -> AsyncGenerator[Part]:
         """Take the steps of the turn, and yield the parts of its stream, each of which is read to its end."""
+        for stage in (self._take_up, self._reason):
+            async with aclosing(stage()) as parts:
+                async for part in parts:
+                    yield part
+            if self._end.result is not None:
+                return
+
+    async def _take_up(self) -> AsyncGenerator[Part]:
+        """Store the input, and go on with what an earlier process, or a question, has left open."""
         if not self._end.has_input:
             await self._record.store()
             self._end.has_input = True
             await self._record.acknowledge()
+        for event in self._taken.events:
+            yield _single(event)
         self._look()
         if left := open_calls(self._record.context):
-            reply = left[0].message
-            if any(call.part.get("state") == "asking" for call in left):
-                # The user is to answer first, and none of them has begun.
-                await self._end.wait_for_user(reply, "PERMISSION_ASKING")
-                return
-            await self._begin_again(left)
-            yield self._results(reply)
-            if external := self._external(left):
-                yield self._suspended(reply, external)
-                return
+            async with aclosing(self._go_on(left)) as parts:
+                async for part in parts:
+                    yield part
+
+    async def _reason(self) -> AsyncGenerator[Part]:
+        """Ask the model and do what it calls for, until it has answered or its steps are used up."""
         self._record.in_doubt = False
         if self._control.steering:
             await self._steer()
@@ -139,21 +152,15 @@ class Turn:
                 continue
             reminder = None
             message = self._take(reply)
-            calls = open_calls(self._record.context)
-            if not calls:
+            if open_calls(self._record.context):
+                async with aclosing(self._act(message)) as parts:
+                    async for part in parts:
+                        yield part
+            else:
                 await self._look_once_more()
                 if not self._control.steering:
                     await self._end.finish(message)
-                    return
-                await self._steer()
-                continue
-            await self._record.store(open="running")
-            self._look()
-            external = self._external(calls, self._calls.offered())
-            self._calls.start([call for call in calls if call not in external])
-            yield self._results(message)
-            if external:
-                yield self._suspended(message, external)
+            if self._end.result is not None:
                 return
             if self._control.steering:
                 await self._steer()
@@ -163,17 +170,42 @@ class Turn:
         yield self._asked(_SUM_UP, tools=False)
         await self._sum_up(self._answer())
 
-    def _asked(self, reminder: str | None, *, tools: bool = True) -> AsyncGenerator[AgentEvent | OpenStream]:
+    async def _go_on(self, left: Sequence[Call]) -> AsyncGenerator[Part]:
+        """Go on with the calls that an earlier process, or a question, has left without results."""
+        reply = left[0].message
+        if any(map(is_asked, left)):
+            # The user is to answer first, and none of them has begun.
+            yield self._questions(reply, left)
+            return
+        await self._begin_again(left)
+        yield self._results(reply)
+        if external := self._external(left):
+            yield self._suspended(reply, external)
+
+    async def _act(self, reply: Message) -> AsyncGenerator[Part]:
+        """Do what a new reply calls for, once that is stored; a question, or an external tool, leaves the turn open."""
+        reply, denied = await self._judge(reply)
+        named = {call.id for call, _ in denied}
+        calls = [call for call in open_calls([reply]) if call.id not in named]
+        if any(map(is_asked, calls)):
+            yield self._questions(reply, calls, denied)
+            return
+        yield self._denied(reply, await self._record.store(denied, open="running"), is_all=not calls)
+        self._look()
+        external = self._external(calls, self._calls.offered())
+        self._calls.start([call for call in calls if call not in external])
+        yield self._results(reply)
+        if external:
+            yield self._suspended(reply, external)
+
+    async def _asked(self, reminder: str | None, *, tools: bool = True) -> Part:
         """Ask the model; `_answer` is what it sends."""
-        messages = paired(self._record.context)
-        if reminder is None and messages and messages[-1].role == "assistant":
-            reminder = _CUT_OFF
-        if reminder is not None:
-            messages.append(user(reminder))
-        setup = self._setup
-        request = ModelRequest(messages, list(self._calls.offered().values()) if tools else (), setup.system_prompt)
+        setup, offered = self._setup, self._calls.offered() if tools else {}
+        request = await setup.requests.make(self._record.context, self._ctx, tools=offered, reminder=reminder)
         self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
-        return self._record.asked.events()
+        async with aclosing(self._record.asked.events()) as events:
+            async for event in events:
+                yield event
 
     def _answer(self) -> Reply:
         """Return the whole reply of the model.
@@ -200,6 +232,51 @@ class Turn:
     def _external(self, calls: Sequence[Call], tools: Mapping[str, Tool] | None = None) -> list[Call]:
         """Return the calls whose results the user sends, of these tools if they are given."""
         return [call for call in calls if (tools is None or call.name in tools) and self._end.waits_for(call)]
+
+    async def _judge(self, reply: Message) -> tuple[Message, list[CallResult]]:
+        """Return the reply with what is done with its calls, which is now in the context, and results for denied ones.
+
+        Nothing of it is stored yet.
+        """
+        self._record.take_changes()
+        verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx)
+        if any(verdict.decision == "ask" for _, verdict in verdicts):
+            states = {
+                call.id: ASKING if verdict.decision == "ask" else ALLOWED
+                for call, verdict in verdicts
+                if verdict.decision != "deny"
+            }
+            marked, context = with_states(reply, states), self._record.context
+            context[:] = [marked if message.id == reply.id else message for message in context]
+            reply = marked
+        leaf_id = self._record.log.leaf_id
+        return reply, [
+            (call, closing_result(leaf_id, call, "denied", verdict.reason))
+            for call, verdict in verdicts
+            if verdict.decision == "deny"
+        ]
+
+    async def _denied(
+        self, reply: Message, results: Sequence[CallResult], *, is_all: bool = False
+    ) -> AsyncGenerator[AgentEvent]:
+        """Show the results of calls that are denied."""
+        for call, message in results:
+            for event in result_events(reply.id, call, message):
+                yield event
+        if results and is_all:
+            yield AgentEvent("ALL_TOOLS_DENIED", reply.id)
+
+    async def _questions(
+        self, reply: Message, calls: Sequence[Call], denied: Sequence[CallResult] = ()
+    ) -> AsyncGenerator[AgentEvent]:
+        """Leave the turn open until the user has answered, and ask."""
+        self._look()
+        await self._end.wait_for_user(reply, "PERMISSION_ASKING", denied)
+        async with aclosing(self._denied(reply, denied)) as events:
+            async for event in events:
+                yield event
+        asked = [deepcopy(call.part) for call in calls if is_asked(call)]
+        yield AgentEvent("REQUIRE_USER_CONFIRM", reply.id, message=message_copy(reply), data=asked, committed=True)
 
     async def _results(self, reply: Message) -> AsyncGenerator[AgentEvent]:
         """Store each result as its tool ends; those that ended meanwhile go together."""

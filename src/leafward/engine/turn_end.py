@@ -73,9 +73,9 @@ class TurnEnd:
         """Store the final reply, which is in the context, and results of its calls, which are not run."""
         await self._once(lambda: self._conclude(reply, None, results))
 
-    async def wait_for_user(self, reply: Message, reason: str) -> None:
-        """Leave the turn open until the user has answered what this reply asks."""
-        await self._once(lambda: self._conclude(with_reason(reply, reason), "asking"))
+    async def wait_for_user(self, reply: Message, reason: str, results: Sequence[CallResult] = ()) -> None:
+        """Leave the turn open until the user has answered what this reply asks; some of its calls have results."""
+        await self._once(lambda: self._conclude(with_reason(reply, reason), "asking", results))
 
     async def stop(self) -> None:
         """End an interrupted turn, or pause it for a shutdown, where it stands."""

@@ -10,11 +10,14 @@ from leafward.core.calls import Call, Result, is_question, pair
 from leafward.core.ids import new_id
 from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, own_copy, user
 from leafward.engine.call_results import Fate, closing_result, fate_of, result_again
+from leafward.engine.events import AgentEvent
 from leafward.engine.known_input import match_input, reply_of
+from leafward.engine.questions import is_asked, is_expired, read_answers
 from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import with_reason
 from leafward.engine.step_log import StepLog
 from leafward.engine.summary_messages import summary_text
+from leafward.engine.taken_answers import take_answers
 from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_note import Openness, TurnNote
 from leafward.tools.definition import Tool
@@ -64,10 +67,18 @@ class TakenInput:
     """The turn that goes on, or begins."""
     is_new: bool = False
     """Whether something of it is to be stored."""
+    events: Sequence[AgentEvent] = ()
+    """What is told once it is stored."""
 
 
 async def take_input(
-    given: Sequence[Message], log: StepLog, control: TurnControl, *, tools: Mapping[str, Tool], state_name: str
+    given: Sequence[Message],
+    log: StepLog,
+    control: TurnControl,
+    *,
+    tools: Mapping[str, Tool],
+    state_name: str,
+    ask_timeout: float | None = None,
 ) -> TakenInput | Message | None:
     """Put into the context what is new of an input, after results for the calls that it leaves behind.
 
@@ -86,6 +97,15 @@ async def take_input(
         questions = [message for message in context if is_question(message)]
         note = noted("paused", questions[-max(1, len(given)) :])
     log.state.shutdown_interrupted = False
+    if answers := read_answers(given):
+        events = take_answers(answers, log, ask_timeout)
+        if events is not None:
+            control.steering[:0] = earlier
+            return TakenInput(note or noted("asking"), is_new=True, events=events)
+        if note is not None and not note.may_go_on:
+            # It was answered before, and the turn has ended since.
+            return reply_of(note, await log.path_with(note.input))
+        given = ()
     waiting = open_calls(context)
     given = _results_as_stored(given, context, waiting)
     here = set(ids_of(context))
@@ -108,13 +128,14 @@ async def take_input(
         _check_whole(found.input)
     answered = found.input or _answered_by(context, note)
     given_again = await _give_again(waiting, log)
-    for call in waiting:
-        if call.id not in given_again and not goes_on:
-            fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, tools)
-            context.append(closing_result(log.leaf_id, call, fate))
+    closed = [call for call in waiting if call.id not in given_again and not goes_on]
+    expired = [call for call in waiting if is_asked(call) and is_expired(call, ask_timeout)]
+    for call in closed if not goes_on else expired:
+        fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, tools)
+        context.append(closing_result(log.leaf_id, call, "expired" if call in expired else fate))
     if goes_on and note is not None:
         control.steering[:0] = earlier
-        return TakenInput(note, is_new=bool(given_again))
+        return TakenInput(note, is_new=bool(given_again or expired))
     # The caller still has the input, and may change it while this turn or a later one runs.
     context.extend((*earlier, *map(own_copy, found.input)))
     return TakenInput(noted("running", answered), is_new=True)
@@ -188,6 +209,8 @@ def _answered_by(context: Sequence[Message], note: TurnNote | None) -> list[Mess
 
 def _fate_when_left(call: Call, note: TurnNote | None, tools: Mapping[str, Tool]) -> Fate:
     """Return what became of a call that other input leaves behind."""
+    if is_asked(call):
+        return "declined"
     if note is None:
         # A copy of a session has no note: its calls may have results in the original.
         return "elsewhere"

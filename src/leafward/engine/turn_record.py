@@ -37,6 +37,8 @@ class TurnRecord:
         self.asked: ModelCall | None = None
         """What the model is asked, until its reply is in the context."""
         self._held = held
+        self._changed: set[str] = set()
+        """The changes of the permissions that this turn has made, by their ids."""
         self._used: Usage | None = None
         """What the last reply used, until a commit counts it."""
         context = self._context = log.state.context
@@ -96,6 +98,14 @@ class TurnRecord:
                 self.take(reply, None)
                 raise
 
+    def take_changes(self) -> None:
+        """Make the changes of the permissions that were sent to this turn."""
+        control = self._held.control
+        changes, control.changes = control.changes, []
+        for change in changes:
+            change.apply(self.log.state.permission_context)
+            self._changed.add(change.id)
+
     async def store(
         self,
         results: Sequence[CallResult] = (),
@@ -112,6 +122,7 @@ class TurnRecord:
             ValueError: the context was set to what is not a list; it is as before, with what is to be stored.
             Exception: as `StepLog.commit`.
         """
+        self.take_changes()
         context = self.context
         before = list(context)
         context.extend(message for _, message in results)
@@ -145,7 +156,7 @@ class TurnRecord:
         """Have the store forget what was sent to this turn and is stored."""
         mail = self._held.mail
         if mail is not None and mail.waits and self.log.is_saved:
-            await mail.acknowledge(set(ids_of(self.context)))
+            await mail.acknowledge({*ids_of(self.context), *self._changed})
 
     def last_reply(self, name: str) -> Message:
         """Return the last message of the assistant in this turn, or an empty one."""

@@ -28,6 +28,8 @@ AWAITING = "[Awaiting external execution]"
 """What stands in place of the result of an external tool until that is sent; AgentScope's text."""
 TIMEOUT_GRACE_S = 1.0
 """How long a tool may take to end once it is cancelled at its timeout."""
+CHECK_S = 30.0
+"""How long the check of a tool without a timeout may take."""
 CANCEL_GRACE_S = 20.0
 """How long it may take where its caller was cancelled: longer than a write to a store, which is finished first."""
 
@@ -114,6 +116,23 @@ async def ask_probe(tool: Tool, arguments: object, key: str) -> Outcome | None:
     return None if found is None else _succeeded(found)
 
 
+async def ask_check(tool: Tool, arguments: object, ctx: RuntimeContext) -> Any:
+    """Return what a tool's `check` says of a call; `None` also where the arguments cannot be read.
+
+    Raises:
+        ConfigurationError: the tool has no check.
+        Exception: what the check raised, or `TimeoutError`.
+    """
+    if tool.check is None:
+        raise ConfigurationError(f"the tool {tool.name!r} has no check")
+    try:
+        given = parsed(arguments)
+    except Mistake:
+        # Such arguments are refused before a tool is run.
+        return None
+    return await _perform(tool, partial(tool.check, given, ctx), timeout=tool.timeout or CHECK_S)
+
+
 def _prepare(tool: Tool, arguments: object, ctx: RuntimeContext) -> Callable[[], Any]:
     if tool.prepare is not None:
         return tool.prepare(arguments, ctx)
@@ -125,11 +144,12 @@ def _succeeded(result: object) -> Outcome:
     return Outcome(parts_of_output(result), verbatim=are_blocks(result))
 
 
-async def _perform(tool: Tool, call: Callable[[], Any], check: Check = always) -> Any:
+async def _perform(tool: Tool, call: Callable[[], Any], check: Check = always, *, timeout: float | None = None) -> Any:
+    timeout = timeout or tool.timeout
     # In a task of its own, a tool can neither cancel its caller nor keep it from being cancelled.
     task = asyncio.create_task(invoke(call, check), name=f"tool {tool.name}")
     try:
-        await asyncio.wait((task,), timeout=tool.timeout)
+        await asyncio.wait((task,), timeout=timeout)
     except asyncio.CancelledError:
         await _stop(tool, task, CANCEL_GRACE_S)
         raise
@@ -137,7 +157,7 @@ async def _perform(tool: Tool, call: Callable[[], Any], check: Check = always) -
         await _stop(tool, task, TIMEOUT_GRACE_S)
         if not task.done() or task.cancelled() or task.exception() is not None:
             raise TimedOut(
-                f"the tool {tool.name!r} did not end within {tool.timeout:g} s. It may have taken effect: "
+                f"the tool {tool.name!r} did not end within {timeout:g} s. It may have taken effect: "
                 "find out before you call it again, or go on without it."
             )
     if task.cancelled():

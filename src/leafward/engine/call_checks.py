@@ -1,0 +1,62 @@
+"""What is done with the calls of a reply, before any of them runs: they run, are denied, or are asked about."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from leafward.core.agent_contexts import PermissionContext
+from leafward.core.calls import Call
+from leafward.engine.permissions import NO_OPINION, Opinion, Verdict, decide
+from leafward.tools.answers import STORAGE_FAILURES
+from leafward.tools.definition import Tool
+from leafward.tools.runner import ask_check
+from leafward.tools.runtime_context import RuntimeContext
+
+_log = logging.getLogger("leafward.engine")
+
+_FAILED = Opinion("deny", "its check failed")
+
+
+async def judge_calls(
+    calls: Sequence[Call], tools: Mapping[str, Tool], ctx: RuntimeContext
+) -> list[tuple[Call, Verdict]]:
+    """Return what is done with each call; `tools` are those that the session has.
+
+    A call of a tool that is not there is allowed: it is answered when it is run.
+
+    Raises:
+        StoreError, LeaseLost: the check of a tool met a store that failed.
+    """
+    opinions = await asyncio.gather(*(_opinion(tools.get(call.name), call, ctx) for call in calls))
+    permissions = ctx.agent_state.permission_context
+    return [
+        (call, _verdict(permissions, tools.get(call.name), call, opinion))
+        for call, opinion in zip(calls, opinions, strict=True)
+    ]
+
+
+def _verdict(permissions: PermissionContext, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:
+    if tool is None:
+        return Verdict("allow")
+    return decide(permissions, tool.name, call.object_input, read_only=tool.read_only, opinion=opinion)
+
+
+async def _opinion(tool: Tool | None, call: Call, ctx: RuntimeContext) -> Opinion:
+    """Return what a tool's own check says; one that fails denies the call."""
+    if tool is None or tool.check is None:
+        return NO_OPINION
+    try:
+        said = await ask_check(tool, call.written, ctx)
+    except STORAGE_FAILURES:
+        raise
+    except Exception:  # noqa: BLE001  (logged, and the call is denied)
+        _log.warning("the check of tool %r failed: the call is denied", tool.name, exc_info=True)
+        return _FAILED
+    if said is None or isinstance(said, Opinion):
+        return said or NO_OPINION
+    if said in ("allow", "deny", "ask"):
+        return Opinion(said)
+    _log.warning("the check of tool %r returned %r, not allow, deny, ask or None: the call is denied", tool.name, said)
+    return _FAILED

@@ -1,0 +1,51 @@
+"""What a model is asked in one round of a turn: conversation, prompt and tools, and words that are never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import isawaitable
+
+from leafward.core.agent_state import AgentState
+from leafward.core.message import Message, user
+from leafward.engine.models.model import ModelRequest
+from leafward.engine.paired_requests import paired
+from leafward.tools.definition import Tool
+from leafward.tools.runtime_context import RuntimeContext
+
+PromptPart = Callable[[RuntimeContext], str | Awaitable[str]]
+"""Returns a part of the system prompt for one request; empty for none."""
+Reminder = Callable[[AgentState], str | None]
+"""Returns words that a model is shown behind the conversation, in one request only."""
+
+_CUT_OFF = "Your reply was cut off. Go on where it ended."
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequests:
+    """Makes the requests of an agent's turns."""
+
+    system_prompt: str = ""
+    parts: Sequence[PromptPart] = ()
+    """What is added below the system prompt, in this order."""
+    reminders: Sequence[Reminder] = ()
+
+    async def make(
+        self, context: Sequence[Message], ctx: RuntimeContext, *, tools: Mapping[str, Tool], reminder: str | None = None
+    ) -> ModelRequest:
+        """Return the request of one round; `reminder` comes last."""
+        messages = paired(context)
+        if reminder is None and messages and messages[-1].role == "assistant":
+            reminder = _CUT_OFF
+        shown = (words for one in self.reminders if (words := one(ctx.agent_state)))
+        messages += map(user, shown)
+        if reminder is not None:
+            messages.append(user(reminder))
+        return ModelRequest(messages, list(tools.values()), await self._prompt(ctx))
+
+    async def _prompt(self, ctx: RuntimeContext) -> str:
+        said = [self.system_prompt]
+        for part in self.parts:
+            found = part(ctx)
+            said.append(await found if isawaitable(found) else found)
+        return "\n\n".join(words for words in said if words)

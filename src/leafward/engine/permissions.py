@@ -1,0 +1,225 @@
+"""Whether a call may run: one pure function of the session's rules and mode, and of what the tool's own check says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+
+from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule, Rules
+from leafward.core.agent_records import copy_record, read_record
+from leafward.core.errors import ConfigurationError, StateDecodeError
+from leafward.engine.small_state import ACCEPTED
+
+Decision = Literal["allow", "deny", "ask"]
+MODES: tuple[Mode, ...] = ("default", "accept_edits", "explore", "bypass", "dont_ask")
+SUGGESTED = "suggested"
+"""The source of a rule that a question suggests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What the check of a tool says of one call; one without a decision leaves it to rules and mode.
+
+    A reason with the word `safety` has the user asked also where a rule or the mode `bypass` would allow the call.
+    """
+
+    decision: Decision | None = None
+    reason: str = ""
+
+    @property
+    def is_about_safety(self) -> bool:
+        return "safety" in self.reason.lower()
+
+
+NO_OPINION = Opinion()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is done with a call, and why."""
+
+    decision: Decision
+    reason: str = ""
+
+
+_ALLOWED = Verdict("allow")
+
+
+def decide(
+    context: PermissionContext,
+    tool_name: str,
+    arguments: Mapping[str, Any],
+    *,
+    read_only: bool = False,
+    opinion: Opinion = NO_OPINION,
+) -> Verdict:
+    """Return what is done with a call.
+
+    The first of these that says something decides: deny rules, rules that the user accepted, ask rules, the mode and
+    the tool's own check, allow rules, the mode `bypass`. Else the user is asked, or nobody in the mode `dont_ask`: then
+    the call is denied. A session that has only accepted rules and the mode `default` runs all that no check objects to.
+    """
+    texts = list(_texts(arguments))
+    allowing = context.allow_rules.get(tool_name, [])
+    if _is_meant(context.deny_rules.get(tool_name, []), texts):
+        return Verdict("deny", "a rule")
+    if _is_meant([rule for rule in allowing if is_accepted(rule)], texts, wholly=True):
+        return _ALLOWED
+    if _is_plain(context):
+        return _ALLOWED if opinion.decision in (None, "allow") else Verdict(opinion.decision, opinion.reason)
+    if _is_meant(context.ask_rules.get(tool_name, []), texts):
+        return _asked(context.mode, "a rule")
+    by_mode = _decided_by_mode(context.mode, read_only)
+    if by_mode is not None:
+        return by_mode
+    if opinion.decision in ("allow", "deny"):
+        return Verdict(opinion.decision, opinion.reason)
+    if opinion.decision == "ask" and opinion.is_about_safety:
+        return _asked(context.mode, opinion.reason)
+    if context.mode == "bypass" or _is_meant(allowing, texts, wholly=True):
+        return _ALLOWED
+    return _asked(context.mode, opinion.reason)
+
+
+def _asked(mode: Mode, reason: str) -> Verdict:
+    return Verdict("deny", "nobody can be asked") if mode == "dont_ask" else Verdict("ask", reason)
+
+
+def _decided_by_mode(mode: Mode, read_only: bool) -> Verdict | None:
+    if mode == "explore":
+        return _ALLOWED if read_only else Verdict("deny", "only tools that change nothing run now")
+    return _ALLOWED if mode == "accept_edits" and read_only else None
+
+
+def _is_plain(context: PermissionContext) -> bool:
+    """Tell whether nothing was set that decides about all calls."""
+    if context.mode != "default" or context.working_directories:
+        return False
+    tables = (context.deny_rules, context.ask_rules, context.allow_rules)
+    return not any(ACCEPTED not in rule.extra for rules in tables for listed in rules.values() for rule in listed)
+
+
+# ── rules ────────────────────────────────────────────────────────────────────
+
+
+def is_accepted(rule: PermissionRule) -> bool:
+    """Tell whether a rule came with the user's answer to a question."""
+    return ACCEPTED in rule.extra
+
+
+def _is_meant(rules: Sequence[PermissionRule], texts: Sequence[str], *, wholly: bool = False) -> bool:
+    """Tell whether one of some rules is meant for a call with these texts among its arguments.
+
+    A rule with content is a pattern, such as `/etc/*`. It is meant for a call that has such a text. What allows a call
+    must not overlook anything: there, `wholly`, each of its texts has to fit one of the rules.
+    """
+    if not rules:
+        return False
+    pattern = _pattern_of(tuple([rule.rule_content for rule in rules]))
+    if pattern is None:
+        return True
+    found = map(pattern.match, texts)
+    return bool(texts) and all(found) if wholly else any(found)
+
+
+@lru_cache(maxsize=1_024)
+def _pattern_of(contents: tuple[str | None, ...]) -> re.Pattern[str] | None:
+    """Return what fits one of several contents of rules; `None` if one of them is meant for every call."""
+    filled = [content for content in contents if content]
+    return re.compile("|".join(map(translate, filled))) if len(filled) == len(contents) else None
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in cast(Mapping[str, object], value).values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in cast(list[object], value):
+            yield from _texts(item)
+
+
+def suggested_rules(tool_name: str) -> list[PermissionRule]:
+    """Return the rules that an answer may bring, so that the same is not asked again."""
+    return [PermissionRule(tool_name, "allow", SUGGESTED)]
+
+
+def add_rule(context: PermissionContext, rule: PermissionRule) -> None:
+    """Add a rule to those of a session, once.
+
+    Raises:
+        ValueError: its behaviour is not `allow`, `deny` or `ask`.
+    """
+    tables: dict[str, Rules] = {"allow": context.allow_rules, "deny": context.deny_rules, "ask": context.ask_rules}
+    rules = tables.get(rule.behavior)
+    if rules is None:
+        raise ValueError(f"a rule allows, denies or asks; {rule.behavior!r} does none of it")
+    listed = rules.setdefault(rule.tool_name, [])
+    if rule not in listed:
+        listed.append(rule)
+
+
+def accepted(rule: PermissionRule) -> PermissionRule:
+    """Return a rule that came with an answer, marked as such."""
+    return replace(rule, extra={**rule.extra, ACCEPTED: True})
+
+
+class PermissionChange(Struct):
+    """A change that a program makes while a turn may run: another mode, or one more rule."""
+
+    id: str
+    mode: Mode | None = None
+    rule: dict[str, Any] | None = None
+
+    def apply(self, context: PermissionContext) -> None:
+        """Change the permissions of a session."""
+        if self.mode is not None:
+            context.mode = self.mode
+        if self.rule is not None:
+            add_rule(context, read_record(PermissionRule, self.rule))
+
+
+# ── what an agent is given ───────────────────────────────────────────────────
+
+
+def read_permissions(given: object) -> PermissionContext:
+    """Return the permissions of new sessions that an agent was given: as a mode, or as a whole context.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if given is None:
+        return PermissionContext()
+    return copy_record(given) if isinstance(given, PermissionContext) else PermissionContext(mode=checked_mode(given))
+
+
+def checked_rule(rule: object) -> PermissionRule:
+    """Return a rule that was given as an object, or as a dict with its fields.
+
+    Raises:
+        ValueError: it is something else, or neither allows, denies nor asks.
+    """
+    try:
+        found = rule if isinstance(rule, PermissionRule) else read_record(PermissionRule, rule)
+    except StateDecodeError as error:
+        raise ValueError(f"a rule cannot be read: {error}") from error
+    add_rule(PermissionContext(), found)
+    return found
+
+
+def checked_mode(mode: object) -> Mode:
+    """Return a mode that exists.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    if mode not in MODES:
+        raise ConfigurationError(f"{mode!r} is not a permission mode: give one of {', '.join(MODES)}")
+    return mode
