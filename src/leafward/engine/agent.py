@@ -15,6 +15,7 @@ from leafward.core.ids import Scope, check_id, new_id
 from leafward.core.message import Message, own_copy
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
+from leafward.engine.agent_changes import AgentChanges
 from leafward.engine.agent_options import (
     check_choice,
     check_count,
@@ -34,12 +35,13 @@ from leafward.engine.model_call import OpenStream
 from leafward.engine.model_requests import ModelRequests
 from leafward.engine.models.model import ChatModel
 from leafward.engine.per_task import PerTask
-from leafward.engine.permissions import PermissionChange, checked_mode, checked_rule, read_permissions
+from leafward.engine.permissions import checked_mode, checked_rule, read_permissions
 from leafward.engine.questions import Question, answering, is_asked, is_expired, question_about
 from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import REASON
 from leafward.engine.saved_sessions import SavedSessions, as_saved
 from leafward.engine.state_cache import StateCache
+from leafward.engine.state_changes import StateChange
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import Turn, TurnSetup
@@ -140,6 +142,9 @@ class ReActAgent:
         self._memory = MemoryOfAgent(memory)
         self._calls = AgentCalls(name)
         self._turns = AgentTurns(self._store, self._calls, self.agent_id, name)
+        self._changes = AgentChanges(
+            self._store, self._calls, self._turns, self._options, lease_ttl=lease_ttl, opens_log=self._log
+        )
         self._saved = SavedSessions(self._store, self._calls, self._options, lease_ttl=lease_ttl, stored=self._stored)
 
     # Calls.
@@ -350,7 +355,8 @@ class ReActAgent:
         Raises:
             ConfigurationError: there is no such mode.
         """
-        await self._change_permissions(user_id, session_id, PermissionChange(new_id(), mode=checked_mode(mode)))
+        change = StateChange(new_id(), mode=checked_mode(mode))
+        await self._changes.make(self._key(RuntimeContext(user_id, session_id)), change)
 
     async def add_rule(
         self, user_id: str | None, session_id: str | None, rule: PermissionRule | Mapping[str, Any]
@@ -360,27 +366,8 @@ class ReActAgent:
         Raises:
             ValueError: it is not a rule that allows, denies or asks.
         """
-        written = write_record(checked_rule(rule))
-        await self._change_permissions(user_id, session_id, PermissionChange(new_id(), rule=written))
-
-    async def _change_permissions(self, user_id: str | None, session_id: str | None, change: PermissionChange) -> None:
-        slot = self._slot(user_id, session_id)
-        if await self._turns.change(slot, change):
-            return
-        with self._calls.begin() as control:
-            place, key = await self._place(RuntimeContext(user_id, session_id))
-            async with turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held:
-                log = self._log(place, key, held)
-                await log.load(self._options.new_state(key))
-                assert held.mail is not None
-                # What was sent to a turn that had ended by then comes first.
-                await held.mail.read()
-                made = [*control.changes, change]
-                for one in made:
-                    one.apply(log.state.permission_context)
-                await log.commit(log.note or self._options.ended_turn(), at_boundary=True)
-                await log.project()
-                await held.mail.acknowledge({one.id for one in made})
+        change = StateChange(new_id(), rule=write_record(checked_rule(rule)))
+        await self._changes.make(self._key(RuntimeContext(user_id, session_id)), change)
 
     def _slot(self, user_id: str | None, session_id: str | None) -> Slot:
         key = self._key(RuntimeContext(user_id, session_id))

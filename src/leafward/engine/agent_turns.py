@@ -13,8 +13,8 @@ from leafward.core.message import Message, check_size
 from leafward.engine.agent_calls import AgentCalls
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.events import AgentEvent
-from leafward.engine.permissions import PermissionChange
 from leafward.engine.running_turn import RunningTurn
+from leafward.engine.state_changes import StateChange
 from leafward.engine.turn_input import read_sent
 from leafward.engine.turn_mail import LocalBox, TurnText
 from leafward.engine.turn_queue import Held, queues_of
@@ -58,8 +58,8 @@ class AgentTurns:
         """
         return await self._send(await self._place_of(slot), slot, kind, message)
 
-    async def change(self, slot: Slot, change: PermissionChange) -> bool:
-        """Have the running turn of a session store a change of its permissions; False when none runs."""
+    async def change(self, slot: Slot, change: StateChange) -> bool:
+        """Have the running turn of a session store a change of its state; False when none runs."""
         place = await self._place_of(slot)
         held = self._held(place, slot)
         if held is not None and held.control.is_over:
@@ -74,7 +74,7 @@ class AgentTurns:
         holder = await place.store.leases.holder(slot.session_id, slot.user_id)
         if holder is None or holder.label != self.label:
             return False
-        text = TurnText("permissions", holder.token, change=change).write()
+        text = TurnText("change", holder.token, change=change).write()
         return await self._sent(place, slot, text)
 
     async def events(self, slot: Slot) -> AsyncGenerator[AgentEvent]:

@@ -9,8 +9,6 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Literal, cast
 
-from msgspec import Struct
-
 from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule, Rules
 from leafward.core.agent_records import copy_record, read_record
 from leafward.core.errors import ConfigurationError, StateDecodeError
@@ -169,21 +167,6 @@ def add_rule(context: PermissionContext, rule: PermissionRule) -> None:
 def accepted(rule: PermissionRule) -> PermissionRule:
     """Return a rule that came with an answer, marked as such."""
     return replace(rule, extra={**rule.extra, ACCEPTED: True})
-
-
-class PermissionChange(Struct):
-    """A change that a program makes while a turn may run: another mode, or one more rule."""
-
-    id: str
-    mode: Mode | None = None
-    rule: dict[str, Any] | None = None
-
-    def apply(self, context: PermissionContext) -> None:
-        """Change the permissions of a session."""
-        if self.mode is not None:
-            context.mode = self.mode
-        if self.rule is not None:
-            add_rule(context, read_record(PermissionRule, self.rule))
 
 
 # ── what an agent is given ───────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from leafward.core.agent_state import InterruptControl
 from leafward.core.message import Message
-from leafward.engine.permissions import PermissionChange
+from leafward.engine.state_changes import StateChange
 from leafward.stores.finishing import to_its_end
 
 Stop = Literal["interrupt", "shutdown"]
@@ -55,8 +55,8 @@ class TurnControl:
     """Messages that join after the current round of tools."""
     earlier: list[Message] = field(default_factory=list[Message])
     """Messages that were sent to an earlier turn, which did not receive them; stored before this turn's input."""
-    changes: list[PermissionChange] = field(default_factory=list["PermissionChange"])
-    """Changes of the permissions, stored with the next step."""
+    changes: list[StateChange] = field(default_factory=list["StateChange"])
+    """Changes of the state, stored with the next step."""
     interrupt_control: InterruptControl | None = None
     """What tools look at."""
     is_shutting_down: bool = False
@@ -89,8 +89,8 @@ class TurnControl:
         if kind == "interrupt":
             self.interrupt()
 
-    def take_change(self, change: PermissionChange) -> str:
-        """Have a change of the permissions stored with the next step, and return its id."""
+    def take_change(self, change: StateChange) -> str:
+        """Have a change of the state stored with the next step, and return its id."""
         self.changes.append(change)
         return change.id
 

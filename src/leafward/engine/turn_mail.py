@@ -12,7 +12,7 @@ import msgspec
 
 from leafward.core.errors import LeafwardError, LeaseLost, MessageTooLarge
 from leafward.core.message import Message, check_size
-from leafward.engine.permissions import PermissionChange
+from leafward.engine.state_changes import StateChange
 from leafward.engine.turn_control import TurnControl
 from leafward.stores.leases import Leases, Slot
 from leafward.stores.leases.lease import Lease
@@ -26,11 +26,11 @@ _log = logging.getLogger("leafward.engine")
 class TurnText(msgspec.Struct):
     """What is sent to a turn."""
 
-    kind: Literal["interrupt", "steer", "permissions"]
+    kind: Literal["interrupt", "steer", "change"]
     token: int
     """The fencing token of the turn that is meant."""
     message: dict[str, Any] | None = None
-    change: PermissionChange | None = None
+    change: StateChange | None = None
     """What is changed, whichever turn reads it."""
 
     def write(self) -> str:
@@ -99,7 +99,7 @@ class MailBox:
                 "a text to the turn of session %r is not one of an agent's: %.200r", self.slot.session_id, text
             )
             return None
-        if found.kind == "permissions":
+        if found.kind == "change":
             return None if found.change is None else self._control.take_change(found.change)
         if message is not None and not self._fits(message):
             message = None
@@ -135,8 +135,8 @@ class LocalBox:
         """Whether a message may not be stored."""
         return bool(self._waiting)
 
-    def take_change(self, change: PermissionChange) -> None:
-        """Have the turn store a change of the permissions with its next step."""
+    def take_change(self, change: StateChange) -> None:
+        """Have the turn store a change of the state with its next step."""
         self._control.take_change(change)
 
     def take(self, kind: Literal["interrupt", "steer"], message: Message | None) -> None:

@@ -38,7 +38,7 @@ class TurnRecord:
         """What the model is asked, until its reply is in the context."""
         self._held = held
         self._changed: set[str] = set()
-        """The changes of the permissions that this turn has made, by their ids."""
+        """The changes of the state that this turn has made, by their ids."""
         self._used: Usage | None = None
         """What the last reply used, until a commit counts it."""
         context = self._context = log.state.context
@@ -99,11 +99,11 @@ class TurnRecord:
                 raise
 
     def take_changes(self) -> None:
-        """Make the changes of the permissions that were sent to this turn."""
+        """Make the changes of the state that were sent to this turn."""
         control = self._held.control
         changes, control.changes = control.changes, []
         for change in changes:
-            change.apply(self.log.state.permission_context)
+            change.apply(self.log.state)
             self._changed.add(change.id)
 
     async def store(
