@@ -90,7 +90,7 @@ async def post_turn(asked: Question, agent: Agent, ctx: Context) -> dict[str, An
 @app.get("/chats/{chat}/questions")
 async def get_questions(agent: Agent, ctx: Context) -> list[dict[str, Any]]:
     """Return the calls that wait for the user, whichever worker has asked, and may be gone since."""
-    return [{"toolCall": one.call, "asked": one.asked_at} for one in await agent.questions(ctx.user_id, ctx.session_id)]
+    return [question.to_dict() for question in await agent.questions(ctx.user_id, ctx.session_id)]
 
 
 @app.post("/chats/{chat}/answers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -124,6 +125,20 @@ async def test_answers_are_plain_data_that_may_edit_the_call_and_bring_rules(sto
     assert (await agent.call("Book another", ALICE)).text == "Done."
     assert other.ran == ["book Uji"]
     assert (await agent.get_permissions("bob", "s1")).allow_rules == {}
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_what_a_question_suggests_can_be_sent_back_as_it_is(store: Store, is_sent: bool) -> None:
+    desk = Desk(store, [[call("book", {"city": "Kyoto"}, id="c1")], [call("book", {"city": "Uji"}, id="c2")], "Done."])
+    await desk.agent.call("Book two rooms", ALICE)
+    (question,) = await desk.agent.questions("alice", "s1")
+    sent = json.loads(json.dumps(question.to_dict()))
+    assert (sent["replyId"], datetime.fromisoformat(sent["askedAt"])) == (question.reply_id, question.asked_at)
+
+    given = sent if is_sent else {"toolCall": question.call, "rules": question.suggested_rules}
+    reply = await desk.agent.answer("alice", "s1", [{**given, "confirmed": True}])
+
+    assert (reply.text, desk.ran) == ("Done.", ["book Kyoto", "book Uji"])
 
 
 async def test_answers_may_come_in_parts_and_the_rest_is_asked_again(store: Store) -> None:

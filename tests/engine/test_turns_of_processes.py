@@ -151,6 +151,24 @@ class OnProcesses:
             *turn_of("do B"),
         ]
 
+    async def test_a_question_of_one_that_was_killed_is_listed_by_a_second_and_answered_in_a_third(
+        self, store: Store, children: list[Child], ledger: Path
+    ) -> None:
+        asking, answering = children
+        await asking("call", "pay A", "s1")
+        assert await asking("reply", "pay A") == ["", "PERMISSION_ASKING"]
+        asking.send_signal(signal.SIGKILL)
+        second = ReActAgent("cook", ScriptedModel([]), store=store)
+
+        assert [question.call["id"] for question in await second.questions("alice", "s1")] == ["pay A"]
+        assert not ledger.exists()
+        await answering("let_go")
+        assert await answering("answer", "s1", {"pay A": True}) == "answer to pay A"
+        assert await answering("answer", "s1", {"pay A": True}) == "answer to pay A"
+
+        assert sorted(ledger.read_text().splitlines()) == ["begin pay A", "end pay A", "pay pay A"]
+        assert await second.questions("alice", "s1") == []
+
 
 def turn_of(name: str) -> list[str]:
     calls = [line for time in range(2) for line in (f"call {name} {time}", f"result {name} {time} is done")]

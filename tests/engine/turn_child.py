@@ -87,7 +87,13 @@ class Worker:
             self._note(f"end {what}")
             return f"{what} is done"
 
-        return ReActAgent("cook", ScriptedModel(answer), store=self._store, tools=[work], lease_ttl=TTL)
+        @tool(check=lambda arguments, ctx: "ask")
+        async def pay(what: str) -> str:
+            """Pay."""
+            self._note(f"pay {what}")
+            return f"{what} is paid"
+
+        return ReActAgent("cook", ScriptedModel(answer), store=self._store, tools=[work, pay], lease_ttl=TTL)
 
     async def greet(self) -> str:
         return "ready"
@@ -111,6 +117,9 @@ class Worker:
             return [type(error).__name__, str(error)]
         return [reply.text, (reply.metadata or {}).get("agentscope_generate_reason")]
 
+    async def answer(self, session_id: str, answers: dict[str, bool]) -> str:
+        return (await self._agent.answer("alice", session_id, answers)).text
+
     async def interrupt(self, session_id: str, text: str) -> bool:
         return await self._agent.interrupt("alice", session_id, text)
 
@@ -131,13 +140,15 @@ class Worker:
 
 
 def answer(request: ModelRequest) -> Any:
-    """Call the tool twice for the last question, then say so."""
+    """Call the tool `work` twice for the last question, or `pay` once, then say so."""
     messages = request.messages
     last = next(row for row in range(len(messages) - 1, -1, -1) if messages[row].role == "user")
     question = messages[last].text
     times = sum(message.role == "assistant" for message in messages[last:])
     if times < 2 and question.startswith("do "):
         return [call("work", {"what": f"{question} {times}"}, id=f"{question} {times}")]
+    if times < 1 and question.startswith("pay "):
+        return [call("pay", {"what": question}, id=question), call("work", {"what": question}, id=f"{question} too")]
     return f"answer to {question}"
 
 

@@ -67,7 +67,7 @@ def decide(
     allowing = context.allow_rules.get(tool_name, [])
     if _is_meant(context.deny_rules.get(tool_name, []), texts):
         return Verdict("deny", "a rule")
-    if _is_meant([rule for rule in allowing if is_accepted(rule)], texts, wholly=True):
+    if _is_meant([rule for rule in allowing if ACCEPTED in rule.extra], texts, wholly=True):
         return _ALLOWED
     if _is_plain(context):
         return _ALLOWED if opinion.decision in (None, "allow") else Verdict(opinion.decision, opinion.reason)
@@ -104,11 +104,6 @@ def _is_plain(context: PermissionContext) -> bool:
 
 
 # ── rules ────────────────────────────────────────────────────────────────────
-
-
-def is_accepted(rule: PermissionRule) -> bool:
-    """Tell whether a rule came with the user's answer to a question."""
-    return ACCEPTED in rule.extra
 
 
 def _is_meant(rules: Sequence[PermissionRule], texts: Sequence[str], *, wholly: bool = False) -> bool:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from leafward.core.agent_contexts import PermissionRule
+from leafward.core.agent_records import write_record
 from leafward.core.calls import Call, Result, pair
 from leafward.core.json import Plain, encode_text
 from leafward.core.message import Message, body_to_read, message_sharing
 from leafward.core.parts import CALLS, Part
+from leafward.core.times import to_micros, to_wire
 from leafward.engine.call_results import is_declined
 from leafward.engine.permissions import checked_rule, suggested_rules
 
@@ -34,6 +36,15 @@ class Question:
     reply_id: str
     asked_at: datetime
     suggested_rules: list[PermissionRule] = field(default_factory=list[PermissionRule])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the question as JSON values, under the names that an answer to it has."""
+        return {
+            "toolCall": Plain().copy(self.call),
+            "replyId": self.reply_id,
+            "askedAt": to_wire(to_micros(self.asked_at)),
+            "rules": [write_record(rule) for rule in self.suggested_rules],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,21 @@ def answering(answers: object) -> Message:
     if isinstance(answers, Mapping):
         items = cast(Mapping[str, object], answers).items()
         answers = [{"confirmed": confirmed, "toolCall": {"id": call_id}} for call_id, confirmed in items]
+    elif isinstance(answers, Sequence):
+        answers = [_as_data(answer) for answer in cast(Sequence[object], answers)]
     return Message("user", [], metadata={CONFIRM_RESULTS: answers})
+
+
+def _as_data(answer: object) -> object:
+    """Return an answer with its rules as plain data; a question suggests them as objects."""
+    if not isinstance(answer, Mapping):
+        return answer
+    given = dict(cast(Mapping[str, object], answer))
+    rules = given.get("rules")
+    if isinstance(rules, list):
+        listed = cast(list[object], rules)
+        given["rules"] = [write_record(rule) if isinstance(rule, PermissionRule) else rule for rule in listed]
+    return given
 
 
 def read_answers(messages: Sequence[Message]) -> list[Answer]:
