@@ -99,8 +99,9 @@ Reading and writing a state directly
 Interrupts of one session
 Concurrent use
 RuntimeContext
+Permissions
 Not there yet""".splitlines()
-"""The headings of seeds 002, 001 and 003, in their order and in our words; the last one is our own."""
+"""The headings of seeds 002, 001 and 003, in their order and in our words; the last two are our own."""
 WITHOUT_STATEMENTS = {
     *("Creating a session", "Session implementations", "Saving, loading and managing"),
     *("Data formats and migration", "Moving data", "Databases"),
