@@ -92,13 +92,14 @@ class Talk:
         return self.agent.session("alice", "s1")
 
     def _tools(self) -> list[Any]:
-        @tool
+        # The rules that are added here are for another tool, and have the user asked about all that says nothing.
+        @tool(check=lambda arguments, ctx: "allow")
         async def alter(number: int, ctx: RuntimeContext) -> str:
             """Change the state."""
             change(ctx.agent_state, number)
             return f"changed {number}"
 
-        @tool
+        @tool(check=lambda arguments, ctx: "allow")
         async def look(ctx: RuntimeContext) -> str:
             """Look at the state."""
             self.seen.append(small(ctx.agent_state))
