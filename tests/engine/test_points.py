@@ -21,7 +21,7 @@ from leafward import (
 )
 from leafward.core.agent_contexts import PermissionRule, Task
 from leafward.engine.models.model import ModelRequest
-from leafward.engine.small_state import write_small_state
+from leafward.engine.small_state import plan_text, write_small_state
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.going_on import ALICE, is_paired, results
@@ -263,8 +263,8 @@ class Planner:
     async def controls(self, session_id: str = "s1") -> Controls:
         state = await self.agent.get_agent_state("alice", session_id)
         return Controls(
-            await self.agent.is_plan_mode_active("alice", session_id),
-            await self.agent.get_plan("alice", session_id),
+            state.plan_mode_context.plan_active,
+            plan_text(state),
             tuple(task.subject for task in state.tasks_context.tasks),
             tuple(state.tool_context.activated_groups),
             tuple(rule.rule_content for rule in state.permission_context.deny_rules.get("rm", ())),

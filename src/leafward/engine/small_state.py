@@ -57,7 +57,7 @@ def without_plan(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def keep_plan(theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
     """Give what another writer saved the plan that is ours, unless it says itself which one there is."""
-    found = theirs.pop(PLAN, ours.get(PLAN)) if PLAN in theirs else ours.get(PLAN)
+    found = theirs.pop(PLAN, ours.get(PLAN))
     if found is not None:
         theirs[PLAN] = found
 
