@@ -197,15 +197,15 @@ async def test_a_plan_is_written_to_a_file_before_it_is_stored(store: Store, tmp
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
-    plan_mode = PlanMode(directory="/work/plans/", write_file=write_file)
+    plan_mode = PlanMode(directory="/notes/plans/", write_file=write_file)
     house = House(store, [[enter()], [write("1. A roof")], "Planned.", "Hi."], plan_mode=plan_mode)
     await house.agent.call("Plan", ALICE)
     await house.agent.exit_plan_mode("alice", "s1")
     await house.agent.call("And now?", ALICE)
 
-    assert (tmp_path / "alice/work/plans/PLAN.md").read_text(encoding="utf-8") == "1. A roof"
-    assert (await house.state()).plan_mode_context.current_plan_file == "work/plans/PLAN.md"
-    assert house.prompts[-1] == "Build.\n\nThis session has a plan in work/plans/PLAN.md. plan_read returns it."
+    assert (tmp_path / "alice/notes/plans/PLAN.md").read_text(encoding="utf-8") == "1. A roof"
+    assert (await house.state()).plan_mode_context.current_plan_file == "notes/plans/PLAN.md"
+    assert house.prompts[-1] == "Build.\n\nThis session has a plan in notes/plans/PLAN.md. plan_read returns it."
 
 
 async def test_a_plan_whose_file_cannot_be_written_is_not_stored(store: Store) -> None:

@@ -142,7 +142,7 @@ async def test_a_list_with_a_mistake_is_answered_with_what_to_do_and_changes_not
 
 
 @pytest.mark.parametrize("arguments", [{}, {"items": []}, "{", '{"todos": [}'])
-async def test_arguments_that_are_none_change_nothing(arguments: Any) -> None:
+async def test_arguments_without_a_list_change_nothing(arguments: Any) -> None:
     cook = agent("memory://", write(todo("rice")), [call("todo_write", arguments, id="c2")], "I see.")
     await cook.call("Cook", ALICE)
 
