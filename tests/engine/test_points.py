@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from leafward import AgentState, Message, ReActAgent, RuntimeContext, Session, SessionManager, open_store, tool
+from leafward import (
+    AgentState,
+    Message,
+    ReActAgent,
+    RuntimeContext,
+    Session,
+    SessionManager,
+    Toolkit,
+    open_store,
+    tool,
+)
 from leafward.core.agent_contexts import PermissionRule, Task
 from leafward.engine.models.model import ModelRequest
-from leafward.engine.small_state import write_small_state
+from leafward.engine.small_state import plan_text, write_small_state
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.going_on import ALICE, is_paired, results
@@ -92,13 +102,14 @@ class Talk:
         return self.agent.session("alice", "s1")
 
     def _tools(self) -> list[Any]:
-        @tool
+        # The rules that are added here are for another tool, and have the user asked about all that says nothing.
+        @tool(check=lambda arguments, ctx: "allow")
         async def alter(number: int, ctx: RuntimeContext) -> str:
             """Change the state."""
             change(ctx.agent_state, number)
             return f"changed {number}"
 
-        @tool
+        @tool(check=lambda arguments, ctx: "allow")
         async def look(ctx: RuntimeContext) -> str:
             """Look at the state."""
             self.seen.append(small(ctx.agent_state))
@@ -155,6 +166,139 @@ async def test_after_a_checkout_and_in_a_fork_the_next_call_sees_the_state_of_th
 
         assert state == after(changes_in(history[: row + 1]))
         assert [one.id for one in request[: row + 1]] == [one.id for one in history[: row + 1]]
+
+
+class Controls(NamedTuple):
+    """What the rules, the plan, the list and the groups of a session are, and what a model is asked with them."""
+
+    planning: bool = False
+    plan: str | None = None
+    todos: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ("red",)
+    rules: tuple[str | None, ...] = ()
+
+    def after_call(self, number: int) -> Controls:
+        """Return what the model's call in a turn has changed."""
+        match number % 5:
+            case 0:
+                return self._replace(planning=True)
+            case 1:
+                return self._replace(plan=f"plan {number}")
+            case 2:
+                return self._replace(todos=(*self.todos[-2:], f"todo {number}"))
+            case 3:
+                return self._replace(groups=(("red", "blue"), ("blue",), ())[number % 3])
+            case _:
+                return self
+
+    def after_turn(self, number: int) -> Controls:
+        """Return what the program has changed after a turn."""
+        match number % 5:
+            case 2:
+                return self._replace(planning=False)
+            case 4:
+                return self._replace(rules=(*self.rules, f"/{number}"))
+            case _:
+                return self
+
+    @property
+    def request(self) -> tuple[str, list[str], list[str]]:
+        """Return what a request says of it: the first words of the prompt, the reminder, and tools in groups."""
+        hint = "" if self.plan is None else "This session has a plan"
+        shown = [f"- [ ] {one}" for one in self.todos]
+        return ("# Plan mode" if self.planning else hint, shown, [f"tool_{name}" for name in self.groups])
+
+
+def controls_at(row: int) -> Controls:
+    """Return what is in force at a message: each turn has four, of which the third is the result of its call."""
+    found = Controls()
+    for number in range(row // 4 + 1):
+        if number < row // 4 or row % 4 >= 2:
+            found = found.after_call(number)
+        if number < row // 4 or row % 4 == 3:
+            found = found.after_turn(number)
+    return found
+
+
+class Planner:
+    """An agent whose model plans, lists and switches groups, and whose program adds rules."""
+
+    def __init__(self, store: Store) -> None:
+        toolkit = Toolkit().create_group("red", active=True).create_group("blue")
+        for name in ("red", "blue"):
+            toolkit.register(tool(name=f"tool_{name}")(lambda: "done"), group=name)
+        self.model = ScriptedModel(self._reply)
+        self.agent = ReActAgent(
+            "cook", self.model, store=store, tools=toolkit, plan_mode=True, task_list=True, permissions="bypass"
+        )
+
+    def _reply(self, request: ModelRequest) -> Any:
+        last = [one for one in request.messages if not one.text.startswith("This reminder")][-1]
+        words = last.text.split()
+        if last.role != "user" or words[0] != "change":
+            return "Done."
+        number = int(words[1])
+        before, after = controls_at(4 * number + 1), controls_at(4 * number + 2)
+        match number % 5:
+            case 0:
+                return [call("plan_enter")]
+            case 1:
+                return [call("plan_write", {"content": after.plan})]
+            case 2:
+                return [call("todo_write", {"todos": [{"content": one} for one in after.todos]})]
+            case 3:
+                return [call("reset_equipped_tools", {"to_activate": list(after.groups)})]
+            case _:
+                return [call("plan_read" if before.plan else "plan_enter")]
+
+    async def talk(self, turns: int) -> list[Message]:
+        for number in range(turns):
+            await self.agent.call(f"change {number}", ALICE)
+            if number % 5 == 2:
+                await self.agent.exit_plan_mode("alice", "s1")
+            if number % 5 == 4:
+                await self.agent.add_rule("alice", "s1", PermissionRule("rm", "deny", "session", f"/{number}"))
+        return await self.agent.session("alice", "s1").get_raw_history()
+
+    async def controls(self, session_id: str = "s1") -> Controls:
+        state = await self.agent.get_agent_state("alice", session_id)
+        return Controls(
+            state.plan_mode_context.plan_active,
+            plan_text(state),
+            tuple(task.subject for task in state.tasks_context.tasks),
+            tuple(state.tool_context.activated_groups),
+            tuple(rule.rule_content for rule in state.permission_context.deny_rules.get("rm", ())),
+        )
+
+    async def request(self, session_id: str = "s1") -> tuple[str, list[str], list[str]]:
+        """Make the next call, and return what its request says."""
+        await self.agent.call("look", RuntimeContext("alice", session_id))
+        asked = self.model.requests[-1]
+        shown = [line for line in asked.messages[-1].text.splitlines() if line.startswith("- [")]
+        words = {"# Plan mode", "This session has a plan"}
+        prompt = next((one for one in words if asked.system.startswith(one)), asked.system)
+        return prompt, shown, [name for name in asked.tools if name.startswith("tool_")]
+
+
+async def test_rules_plan_todos_and_groups_are_those_of_the_message_that_is_checked_out(store: Store) -> None:
+    planner = Planner(store)
+    history = await planner.talk(TURNS)
+    assert len(history) == 4 * TURNS
+    session = planner.agent.session("alice", "s1")
+    every = 1 if type(store).__name__ == "MemoryStore" else 13
+    for row in range(len(history) - 1, -1, -every):
+        await session.checkout(history[row].id)
+
+        assert await planner.controls() == controls_at(row), row
+        if row % 3 == 0:
+            assert await planner.request() == controls_at(row).request, row
+            assert await planner.controls() == controls_at(row), row
+
+    for row in range(3, len(history), 37):
+        fork = await SessionManager(store, user_id="alice", agent_id="cook").fork("s1", history[row].id, f"from {row}")
+
+        assert await planner.controls(fork.id) == controls_at(row), row
+        assert await planner.request(fork.id) == controls_at(row).request, row
 
 
 async def test_the_state_of_a_point_can_be_read_without_a_call(store: Store) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from leafward import ConfigurationError, ReActAgent, RuntimeContext, SessionKey, Toolkit, open_store, tool, user
+from leafward.engine import ModelRequest
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
-
-ALICE = RuntimeContext("alice", "s1")
+from tests.engine.custom_stores import PlainStates
+from tests.engine.going_on import ALICE, results
 
 
 @pytest.fixture(params=["memory", "sqlite", "file"])
@@ -55,10 +56,17 @@ def agent(store: Any, script: Any, ran: list[str] | None = None) -> ReActAgent:
     return ReActAgent("cook", ScriptedModel(script), store=store, tools=kitchen([] if ran is None else ran))
 
 
-def offered(cook: ReActAgent) -> list[list[str]]:
+def requests(cook: ReActAgent) -> list[ModelRequest]:
     model = cook._setup.model
     assert isinstance(model, ScriptedModel)
-    return [list(request.tools) for request in model.requests]
+    return model.requests
+
+
+def offered(cook: ReActAgent) -> list[list[str]]:
+    """Return the tools of each request, but for the one that switches groups, which is in all of them."""
+    names = [list(request.tools) for request in requests(cook)]
+    assert all(tools.pop() == "reset_equipped_tools" for tools in names)
+    return names
 
 
 async def test_a_group_is_offered_from_the_step_after_it_was_activated_and_in_later_calls(store: Store) -> None:
@@ -95,11 +103,11 @@ async def test_a_call_of_a_tool_that_is_not_active_is_answered_with_those_that_a
     reply = await agent(store, script, ran).call("Cut the bread", ALICE)
 
     assert (reply.text, ran) == ("I see.", [])
-    results = [one for one in (await agent(store, []).get_agent_state("alice", "s1")).context if one.role == "tool"]
-    assert [(one.parts[0]["state"], one.parts[0]["output"][0]["text"]) for one in results] == [
-        ("error", f"Error: this session has not activated the tool {name!r}. Call one of: open_cupboard, stir.")
-        for name in ("cut", "order")
-    ]
+    known = "open_cupboard, stir, reset_equipped_tools"
+    assert results((await agent(store, []).get_agent_state("alice", "s1")).context) == {
+        id: ("error", f"Error: this session has not activated the tool {name!r}. Call one of: {known}.")
+        for id, name in (("c1", "cut"), ("c2", "order"))
+    }
 
 
 async def test_a_checkout_brings_the_groups_of_that_point(store: Store) -> None:
@@ -164,3 +172,110 @@ async def test_a_toolkit_that_changes_later_changes_no_agent(store: Store) -> No
     await cook.call("Hello", ALICE)
 
     assert offered(cook) == [["open_cupboard", "stir"]]
+
+
+# The model switches.
+
+
+def switch(*names: Any, id: str = "c1") -> list[Any]:
+    return [call("reset_equipped_tools", {"to_activate": list(names)}, id=id)]
+
+
+async def active(cook: ReActAgent, session_id: str = "s1") -> list[str]:
+    return (await cook.get_agent_state("alice", session_id)).tool_context.activated_groups
+
+
+async def test_a_model_replaces_the_groups_that_it_has_and_the_next_request_offers_their_tools(store: Store) -> None:
+    ran: list[str] = []
+    cook = agent(store, [switch("knives"), [call("cut", {"what": "bread"})], switch(id="c3"), "Done."], ran)
+
+    await cook.call("Cut the bread", ALICE)
+
+    assert offered(cook) == [["open_cupboard", "stir"], *[["open_cupboard", "cut"]] * 2, ["open_cupboard"]]
+    assert (ran, await active(cook)) == (["bread"], [])
+    assert results(requests(cook)[-1].messages)["c1"] == ("success", "Active groups: knives.")
+    assert results(requests(cook)[-1].messages)["c3"] == ("success", "No group is active.")
+    # An empty list that was chosen stays empty.
+    later = agent(store, ["Hi."])
+    await later.call("Hello", ALICE)
+    assert offered(later) == [["open_cupboard"]]
+
+
+async def test_groups_that_a_model_may_not_switch_and_unknown_ones_stay(store: Store) -> None:
+    made = kitchen([]).create_group("oven", active=True, switchable=False).create_group("grill", switchable=False)
+    cook = ReActAgent(
+        "cook", ScriptedModel(["Hi.", switch("knives", "spoons", "knives"), "Done."]), store=store, tools=made
+    )
+    await cook.call("Hello", ALICE)
+    state = await cook.get_agent_state("alice", "s1")
+    state.tool_context.activated_groups.append("of Java")
+    await cook.save_agent_state("alice", "s1", state)
+
+    await cook.call("Switch", ALICE)
+
+    assert await active(cook) == ["oven", "of Java", "knives", "spoons"]
+
+
+@pytest.mark.parametrize("wrong", [["pans"], ["knives", "oven"], [3], [["knives"]], [None]])
+async def test_a_group_that_is_unknown_or_not_for_the_model_is_an_error_and_changes_nothing(
+    store: Store, wrong: list[Any]
+) -> None:
+    made = kitchen([]).create_group("oven", switchable=False)
+    cook = ReActAgent("cook", ScriptedModel([switch(*wrong), "I see."]), store=store, tools=made)
+
+    await cook.call("Switch", ALICE)
+
+    ((state, text),) = results(requests(cook)[-1].messages).values()
+    assert state == "error"
+    assert text == f"Error: there is no group {wrong[-1]!r} to switch on. Choose of these: knives, spoons, phone."
+    assert await active(cook) == ["spoons"]
+
+
+async def test_the_tool_that_switches_says_which_groups_there_are() -> None:
+    made = (
+        Toolkit()
+        .create_group("web", "Search and read pages")
+        .create_group("files")
+        .create_group("own", switchable=False)
+    )
+    cook = ReActAgent("cook", ScriptedModel(["Hi."]), store="memory://", tools=made)
+    await cook.call("Hello")
+
+    (shown,) = requests(cook)[0].tools.values()
+    assert shown.description.endswith("The groups:\n- web: Search and read pages\n- files")
+    assert shown.input_schema["properties"]["to_activate"]["items"]["enum"] == ["web", "files"]
+
+
+@pytest.mark.parametrize("made", [Toolkit(), Toolkit().create_group("own", active=True, switchable=False)])
+async def test_without_groups_for_a_model_there_is_no_tool_that_switches(made: Toolkit) -> None:
+    cook = ReActAgent("cook", ScriptedModel(["Hi."]), store="memory://", tools=made)
+    await cook.call("Hello")
+
+    assert list(requests(cook)[0].tools) == []
+
+
+def test_a_tool_of_the_name_of_one_of_ours_is_refused() -> None:
+    mine = kitchen([]).register(tool(name="reset_equipped_tools")(lambda: "x"))
+
+    with pytest.raises(ConfigurationError, match="two tools are named 'reset_equipped_tools'"):
+        ReActAgent("cook", ScriptedModel([]), store="memory://", tools=mine)
+
+
+async def test_groups_are_switched_where_rules_have_the_user_asked_and_in_every_mode(store: Store) -> None:
+    modes: list[Any] = ["accept_edits", "explore", "bypass", "dont_ask"]
+    for mode in modes:
+        cook = ReActAgent(
+            "cook", ScriptedModel([switch("knives"), "Done."]), store=store, tools=kitchen([]), permissions=mode
+        )
+        reply = await cook.call("Switch", RuntimeContext("alice", mode))
+        assert (reply.text, await active(cook, mode)) == ("Done.", ["knives"])
+
+
+async def test_groups_are_kept_in_a_custom_store_of_states() -> None:
+    states = PlainStates()
+    await agent(states, [switch("knives"), "Done."]).call("Switch", ALICE)
+
+    later = agent(states, ["Hi."])
+    await later.call("Hello", ALICE)
+
+    assert offered(later) == [["open_cupboard", "cut"]]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leafward.engine.plan import Plan as Plan
     from leafward.engine.plan import PlanNotebook as PlanNotebook
     from leafward.engine.plan import SubTask as SubTask
+    from leafward.engine.plan_mode import PlanMode as PlanMode
     from leafward.engine.questions import Question as Question
     from leafward.engine.shutdown import ShutdownManager as ShutdownManager
     from leafward.engine.shutdown import ShutdownSignals as ShutdownSignals
@@ -65,6 +66,7 @@ _HOMES = {
     "leafward.engine.models.reply": ("Reply",),
     "leafward.engine.permissions": ("Opinion",),
     "leafward.engine.plan": ("Plan", "PlanNotebook", "SubTask"),
+    "leafward.engine.plan_mode": ("PlanMode",),
     "leafward.engine.questions": ("Question",),
     "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
     "leafward.engine.state_module": ("StateModule",),
@@ -90,6 +92,7 @@ __all__ = [
     "OpenAIChatModel",
     "Opinion",
     "Plan",
+    "PlanMode",
     "PlanNotebook",
     "Question",
     "ReActAgent",

@@ -32,16 +32,18 @@ from leafward.engine.custom_states import CustomStates, states_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.memory import InMemoryMemory, MemoryOfAgent
 from leafward.engine.model_call import OpenStream
-from leafward.engine.model_requests import ModelRequests
 from leafward.engine.models.model import ChatModel
+from leafward.engine.own_tools import own_requests, with_own_tools
 from leafward.engine.per_task import PerTask
 from leafward.engine.permissions import checked_mode, checked_rule, read_permissions
-from leafward.engine.questions import Question, answering, is_asked, is_expired, question_about
+from leafward.engine.plan_mode import PlanMode, read_plan_mode
+from leafward.engine.questions import Question, answering, open_questions
 from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import REASON
 from leafward.engine.saved_sessions import SavedSessions, as_saved
+from leafward.engine.small_state import plan_text
 from leafward.engine.state_cache import StateCache
-from leafward.engine.state_changes import StateChange
+from leafward.engine.state_changes import StateChange, entering, leaving
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
 from leafward.engine.turn import Turn, TurnSetup
@@ -97,6 +99,8 @@ class ReActAgent:
         budget: Budget | None = None,
         permissions: PermissionContext | Mode | None = None,
         ask_timeout: float | None = None,
+        plan_mode: bool | PlanMode = False,
+        task_list: bool = False,
         save: Literal["step", "call"] = "step",
         slot: Literal["call", "off"] = "call",
         conflict_policy: ConflictPolicy = "fail",
@@ -116,15 +120,17 @@ class ReActAgent:
         check_choice("conflict_policy", conflict_policy, ("fail", "overwrite", "append_merge"))
         self._store = AgentStore(store, self.agent_id)
         check_budget(budget, model, has_counters=not self._store.is_custom)
-        toolkit = Toolkit(tools)
+        plan = read_plan_mode(plan_mode)
+        toolkit = with_own_tools(Toolkit(tools), plan, task_list=task_list)
         self._setup = TurnSetup(
             name,
             model,
-            ModelRequests(system_prompt.strip()),
+            own_requests(system_prompt.strip(), plan, task_list=task_list),
             toolkit,
             max_iterations=max_iterations,
             retries=retries,
             budget=budget,
+            plan=plan,
         )
         self._options = LogOptions(
             self.agent_id,
@@ -322,8 +328,7 @@ class ReActAgent:
         Those whose `ask_timeout` is over are not among them: the next call declines them.
         """
         state = await self.get_agent_state(user_id, session_id)
-        asked = [call for call in open_calls(state.context) if is_asked(call)]
-        return [question_about(call) for call in asked if not is_expired(call, self._ask_timeout)]
+        return open_questions(open_calls(state.context), self._ask_timeout, self._setup.plan)
 
     async def answer(
         self,
@@ -355,8 +360,7 @@ class ReActAgent:
         Raises:
             ConfigurationError: there is no such mode.
         """
-        change = StateChange(new_id(), mode=checked_mode(mode))
-        await self._changes.make(self._key(RuntimeContext(user_id, session_id)), change)
+        await self._change(user_id, session_id, StateChange(new_id(), mode=checked_mode(mode)))
 
     async def add_rule(
         self, user_id: str | None, session_id: str | None, rule: PermissionRule | Mapping[str, Any]
@@ -366,7 +370,35 @@ class ReActAgent:
         Raises:
             ValueError: it is not a rule that allows, denies or asks.
         """
-        change = StateChange(new_id(), rule=write_record(checked_rule(rule)))
+        await self._change(user_id, session_id, StateChange(new_id(), rule=write_record(checked_rule(rule))))
+
+    # Plan mode.
+
+    async def enter_plan_mode(self, user_id: str | None = None, session_id: str | None = None) -> None:
+        """Have a session only look and plan; it is stored at once, and holds from the next step of a running turn on.
+
+        Raises:
+            ConfigurationError: the agent was made without `plan_mode=True`.
+        """
+        await self._change(user_id, session_id, entering(self._setup.plan))
+
+    async def exit_plan_mode(self, user_id: str | None = None, session_id: str | None = None) -> None:
+        """End plan mode without a question; the plan stays.
+
+        Raises:
+            ConfigurationError: the agent was made without `plan_mode=True`.
+        """
+        await self._change(user_id, session_id, leaving(self._setup.plan))
+
+    async def is_plan_mode_active(self, user_id: str | None = None, session_id: str | None = None) -> bool:
+        """Tell whether a session only plans, as it is stored."""
+        return (await self.get_agent_state(user_id, session_id)).plan_mode_context.plan_active
+
+    async def get_plan(self, user_id: str | None = None, session_id: str | None = None) -> str | None:
+        """Return the text of a session's plan; `None` without one."""
+        return plan_text(await self.get_agent_state(user_id, session_id))
+
+    async def _change(self, user_id: str | None, session_id: str | None, change: StateChange) -> None:
         await self._changes.make(self._key(RuntimeContext(user_id, session_id)), change)
 
     def _slot(self, user_id: str | None, session_id: str | None) -> Slot:

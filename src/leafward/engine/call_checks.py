@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from leafward.core.agent_contexts import PermissionContext
+from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.engine.permissions import NO_OPINION, Opinion, Verdict, decide
+from leafward.engine.plan_mode import PlanMode
 from leafward.tools.answers import STORAGE_FAILURES
 from leafward.tools.definition import Tool
 from leafward.tools.runner import ask_check
@@ -20,9 +21,9 @@ _FAILED = Opinion("deny", "its check failed")
 
 
 async def judge_calls(
-    calls: Sequence[Call], tools: Mapping[str, Tool], ctx: RuntimeContext
+    calls: Sequence[Call], tools: Mapping[str, Tool], ctx: RuntimeContext, plan: PlanMode | None = None
 ) -> list[tuple[Call, Verdict]]:
-    """Return what is done with each call; `tools` are those that the session has.
+    """Return what is done with each call; `tools` are those that the session has, and `plan` how its agent plans.
 
     A call of a tool that is not there is allowed: it is answered when it is run.
 
@@ -30,17 +31,38 @@ async def judge_calls(
         StoreError, LeaseLost: the check of a tool met a store that failed.
     """
     opinions = await asyncio.gather(*(_opinion(tools.get(call.name), call, ctx) for call in calls))
-    permissions = ctx.agent_state.permission_context
     return [
-        (call, _verdict(permissions, tools.get(call.name), call, opinion))
+        (call, _verdict(ctx.agent_state, plan, tools.get(call.name), call, opinion))
         for call, opinion in zip(calls, opinions, strict=True)
     ]
 
 
-def _verdict(permissions: PermissionContext, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:
+def refused_by_plan(
+    calls: Sequence[Call], tools: Mapping[str, Tool], ctx: RuntimeContext, plan: PlanMode | None
+) -> list[tuple[Call, str]]:
+    """Return the calls that plan mode denies now, each with the reason."""
+    found = [(call, tools.get(call.name)) for call in calls] if plan is not None else []
+    return [
+        (call, why)
+        for call, tool in found
+        if tool is not None and plan is not None and (why := plan.refusal(tool, ctx.agent_state)) is not None
+    ]
+
+
+def _verdict(state: AgentState, plan: PlanMode | None, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:
     if tool is None:
         return Verdict("allow")
-    return decide(permissions, tool.name, call.object_input, read_only=tool.read_only, opinion=opinion)
+    refusal = None if plan is None else plan.refusal(tool, state)
+    if refusal is not None:
+        return Verdict("deny", refusal)
+    return decide(
+        state.permission_context,
+        tool.name,
+        call.object_input,
+        read_only=tool.read_only,
+        opinion=opinion,
+        always_asks=plan is not None and plan.always_asks(tool.name),
+    )
 
 
 async def _opinion(tool: Tool | None, call: Call, ctx: RuntimeContext) -> Opinion:

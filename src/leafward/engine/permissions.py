@@ -56,17 +56,21 @@ def decide(
     *,
     read_only: bool = False,
     opinion: Opinion = NO_OPINION,
+    always_asks: bool = False,
 ) -> Verdict:
     """Return what is done with a call.
 
     The first of these that says something decides: deny rules, rules that the user accepted, ask rules, the mode and
     the tool's own check, allow rules, the mode `bypass`. Else the user is asked, or nobody in the mode `dont_ask`: then
     the call is denied. A session that has only accepted rules and the mode `default` runs all that no check objects to.
+    With `always_asks`, only a deny rule comes before the question.
     """
     texts = list(_texts(arguments))
     allowing = context.allow_rules.get(tool_name, [])
     if _is_meant(context.deny_rules.get(tool_name, []), texts):
         return Verdict("deny", "a rule")
+    if always_asks:
+        return _asked(context.mode, opinion.reason)
     if _is_meant([rule for rule in allowing if ACCEPTED in rule.extra], texts, wholly=True):
         return _ALLOWED
     if _is_plain(context):

@@ -16,6 +16,7 @@ from leafward.core.parts import CALLS, Part
 from leafward.core.times import to_micros, to_wire
 from leafward.engine.call_results import is_declined
 from leafward.engine.permissions import checked_rule, suggested_rules
+from leafward.engine.plan_mode import PlanMode
 
 ASKING, ALLOWED = "asking", "allowed"
 """States of a call that the user is asked about, and of one that may run."""
@@ -71,10 +72,17 @@ def is_expired(call: Call, ask_timeout: float | None) -> bool:
     return ask_timeout is not None and datetime.now(UTC) - call.message.created_at > timedelta(seconds=ask_timeout)
 
 
-def question_about(call: Call) -> Question:
-    """Return the question about a call."""
+def open_questions(calls: Sequence[Call], ask_timeout: float | None, plan: PlanMode | None = None) -> list[Question]:
+    """Return the questions about calls without results that the user can still answer."""
+    return [_question(call, plan) for call in calls if is_asked(call) and not is_expired(call, ask_timeout)]
+
+
+def _question(call: Call, plan: PlanMode | None) -> Question:
     part: Part = Plain().copy(call.part)
-    return Question(part, call.message.id, call.message.created_at, suggested_rules(call.name))
+    # No rule keeps it from being asked again.
+    is_always = plan is not None and plan.always_asks(call.name)
+    rules = [] if is_always else suggested_rules(call.name)
+    return Question(part, call.message.id, call.message.created_at, rules)
 
 
 def with_states(reply: Message, states: Mapping[str, str]) -> Message:

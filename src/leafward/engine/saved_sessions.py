@@ -11,7 +11,7 @@ from leafward.core.session_key import SessionKey
 from leafward.engine.agent_calls import AgentCalls
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.custom_states import CustomStates
-from leafward.engine.small_state import without_marks
+from leafward.engine.small_state import PLAN, without_marks
 from leafward.engine.state_of_1x import read_state_of_1x
 from leafward.engine.step_log import LogOptions, StepLog
 from leafward.engine.turn_queue import Held, turn_of
@@ -62,6 +62,8 @@ class SavedSessions:
                 raise ConfigurationError("slot='off' leaves no place to load a state into: leave it out")
             saved = await read_saved(states, key, self._options)
             state = self._options.new_state(key) if saved is None else saved
+            # The plan that the session had goes with its messages.
+            state.extra.setdefault(PLAN, None)
             slot = Slot(key.user_id, key.session_id)
             async with turn_of(place, slot, control, label=None, ttl=self._lease_ttl) as held:
                 if saved is not None or not (await self._stored(place, key)).is_new:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, cast
 
@@ -16,6 +17,8 @@ MARK = "leafward"
 _RUNNING = "running"
 ACCEPTED = "leafward_accepted"
 """The key of a rule that came with an answer to a question."""
+PLAN = "leafward.plan"
+"""The key of the text of a plan, which stays in the tree: a slot does not have it."""
 _OF_THE_SESSION = ("session_id", "user_id", "context", "shutdown_interrupted", MARK)
 """What a copy of the session has otherwise, or what the tree says in another way."""
 
@@ -39,6 +42,24 @@ def reply_in_doubt(mark: object) -> str | None:
     """Return the reply of whose calls a mark says that they may have begun."""
     found = cast(dict[str, Any], mark).get(_RUNNING) if isinstance(mark, dict) else None
     return found if isinstance(found, str) else None
+
+
+def plan_text(state: AgentState) -> str | None:
+    """Return the plan of a session, `None` without one."""
+    found = state.extra.get(PLAN)
+    return found if isinstance(found, str) else None
+
+
+def without_plan(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a slot has of the `extra` of a state."""
+    return {key: value for key, value in extra.items() if key != PLAN}
+
+
+def keep_plan(theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
+    """Give what another writer saved the plan that is ours, unless it says itself which one there is."""
+    found = theirs.pop(PLAN, ours.get(PLAN))
+    if found is not None:
+        theirs[PLAN] = found
 
 
 def take_mark(state: AgentState) -> dict[str, Any]:

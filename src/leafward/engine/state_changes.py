@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from leafward.core.agent_contexts import Mode, PermissionRule
 from leafward.core.agent_records import read_record
 from leafward.core.agent_state import AgentState
+from leafward.core.errors import ConfigurationError
+from leafward.core.ids import new_id
 from leafward.engine.permissions import add_rule
+from leafward.engine.plan_mode import PlanMode, enter, leave
 
 
 class StateChange(Struct):
-    """Another permission mode, or one more rule."""
+    """Another permission mode, one more rule, or plan mode switched on or off."""
 
     id: str
     mode: Mode | None = None
     rule: dict[str, Any] | None = None
+    plan: Literal["enter", "leave"] | None = None
+    plan_file: str = ""
+    """The file of a plan that has none yet."""
 
     def apply(self, state: AgentState) -> None:
         """Change the state of a session."""
@@ -25,3 +31,32 @@ class StateChange(Struct):
             state.permission_context.mode = self.mode
         if self.rule is not None:
             add_rule(state.permission_context, read_record(PermissionRule, self.rule))
+        if self.plan == "enter":
+            enter(state, self.plan_file)
+        elif self.plan == "leave":
+            leave(state)
+
+
+def entering(plan: PlanMode | None) -> StateChange:
+    """Return the change that switches plan mode on.
+
+    Raises:
+        ConfigurationError: the agent has no plan mode.
+    """
+    return StateChange(new_id(), plan="enter", plan_file=_used(plan).file)
+
+
+def leaving(plan: PlanMode | None) -> StateChange:
+    """Return the change that switches plan mode off.
+
+    Raises:
+        ConfigurationError: the agent has no plan mode.
+    """
+    _used(plan)
+    return StateChange(new_id(), plan="leave")
+
+
+def _used(plan: PlanMode | None) -> PlanMode:
+    if plan is None:
+        raise ConfigurationError("the agent has no plan mode: make it with ReActAgent(…, plan_mode=True)")
+    return plan

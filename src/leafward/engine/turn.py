@@ -13,13 +13,14 @@ from leafward.core.errors import AgentShuttingDown
 from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
-from leafward.engine.call_checks import judge_calls
+from leafward.engine.call_checks import judge_calls, refused_by_plan
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import ModelCall, OpenStream
 from leafward.engine.model_requests import ModelRequests
 from leafward.engine.models.model import ChatModel
 from leafward.engine.models.reply import Reply
+from leafward.engine.plan_mode import PlanMode
 from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states
 from leafward.engine.recovery import open_calls, plan_calls, rename_repeated
 from leafward.engine.reply_reason import REASON
@@ -53,6 +54,7 @@ class TurnSetup:
     max_iterations: int
     retries: int
     budget: Budget | None = None
+    plan: PlanMode | None = None
 
 
 class Turn:
@@ -239,7 +241,7 @@ class Turn:
         Nothing of it is stored yet.
         """
         self._record.take_changes()
-        verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx)
+        verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx, self._setup.plan)
         if any(verdict.decision == "ask" for _, verdict in verdicts):
             states = {
                 call.id: ASKING if verdict.decision == "ask" else ALLOWED
@@ -302,13 +304,24 @@ class Turn:
             attempts=record.note.attempts,
         )
         unknown = [(plan.call, self._result(plan.call, None)) for plan in plans if plan.action == "unknown"]
+        denied = self._denied_by_plan([plan.call for plan in plans if plan.action == "run"])
         attempts = {**record.note.attempts, **{plan.key: plan.attempts for plan in plans if plan.attempts}}
         # Before anything runs again: a process that dies here has counted it.
-        await record.store(unknown, open="running", attempts=attempts)
+        await record.store([*unknown, *denied], open="running", attempts=attempts)
         self._look()
         record.in_doubt = False
-        self._calls.start([plan.call for plan in plans if plan.action in ("run", "run_again")])
+        closed = [call for call, _ in denied]
+        self._calls.start(
+            [plan.call for plan in plans if plan.action in ("run", "run_again") and plan.call not in closed]
+        )
         self._calls.start([plan.call for plan in plans if plan.action == "probe"], probed=True)
+
+    def _denied_by_plan(self, calls: Sequence[Call]) -> list[CallResult]:
+        """Return results for calls that plan mode denies now: it was switched on after they were judged."""
+        self._record.take_changes()
+        refusals = refused_by_plan(calls, self._calls.offered(), self._ctx, self._setup.plan)
+        leaf_id = self._record.log.leaf_id
+        return [(call, closing_result(leaf_id, call, "denied", why)) for call, why in refusals]
 
     async def _suspended(self, reply: Message, calls: Sequence[Call]) -> AsyncGenerator[AgentEvent]:
         """Leave the turn open until the results of external tools are sent, and ask for them."""

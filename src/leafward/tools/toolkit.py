@@ -18,6 +18,8 @@ class ToolGroup:
 
     name: str
     description: str = ""
+    switchable: bool = True
+    """Whether a model may switch it on and off; else only the program does."""
 
 
 class Toolkit(ToolSet):
@@ -40,8 +42,11 @@ class Toolkit(ToolSet):
         for one in tools_in(tools):
             self.register(one)
 
-    def create_group(self, name: str, description: str = "", active: bool = False) -> Self:
+    def create_group(self, name: str, description: str = "", active: bool = False, *, switchable: bool = True) -> Self:
         """Add a group; with `active`, new sessions begin with it.
+
+        The model of an agent may switch it, by the tool `reset_equipped_tools`, whose description shows `description`.
+        With `switchable=False` it may not: the group is what AgentScope calls external.
 
         Raises:
             ConfigurationError: a group has that name already, or the name is not a text.
@@ -50,7 +55,7 @@ class Toolkit(ToolSet):
             raise ConfigurationError(f"the name of a tool group is a text, not {name!r}")
         if name in self._groups:
             raise ConfigurationError(f"the tool group {name!r} exists already")
-        self._groups[name] = ToolGroup(name, description)
+        self._groups[name] = ToolGroup(name, description, switchable)
         if active:
             self._initial.append(name)
         return self
