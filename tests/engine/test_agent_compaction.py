@@ -1,0 +1,657 @@
+"""An agent lays a summary over the older messages of a conversation, between the steps of a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from leafward import (
+    AgentState,
+    BudgetExceeded,
+    CompactionConfig,
+    ConfigurationError,
+    LeaseLost,
+    Message,
+    ReActAgent,
+    RuntimeContext,
+    Session,
+    SessionKey,
+    assistant,
+    create_compact_function,
+    open_store,
+    tool,
+    user,
+)
+from leafward.core.calls import Call, Result, pair
+from leafward.engine import AgentEvent, Budget, ModelRequest, ModelUsage
+from leafward.engine.summary_messages import SUMMARY_NAME
+from leafward.stores import Store
+from leafward.testing import ScriptedModel, call
+from tests.engine.bakery import ALICE, is_paired
+from tests.engine.custom_stores import EightMethods
+
+KEY = SessionKey("s1", "alice")
+SMALL = CompactionConfig(trigger_messages=6, keep_messages=2)
+
+
+class Talker:
+    """A model that answers each message, and sums up when it is asked to."""
+
+    def __init__(self, *, summary: str = "They greeted each other.") -> None:
+        self.summary = summary
+        self.asked: list[ModelRequest] = []
+        self.to_sum_up: list[str] = []
+
+    def model(self) -> ScriptedModel:
+        return ScriptedModel(self.reply)
+
+    async def reply(self, request: ModelRequest) -> Any:
+        last = request.messages[-1].text
+        if is_prompt_for_summary(request):
+            self.to_sum_up.append(last)
+            return self.summary
+        self.asked.append(request)
+        return f"You said: {last}"
+
+
+def is_prompt_for_summary(request: ModelRequest) -> bool:
+    return "CONVERSATION TO SUMMARIZE" in request.messages[0].text or "PREVIOUS SUMMARY" in request.messages[0].text
+
+
+def agent(store: Any, model: Any, **options: Any) -> ReActAgent:
+    return ReActAgent("cook", model, store=store, **{"compaction": SMALL, **options})
+
+
+def said(messages: Any) -> list[str]:
+    return [message.text for message in messages]
+
+
+async def talk(of: ReActAgent, count: int, *, first: int = 1) -> None:
+    for number in range(first, first + count):
+        await of.call(user(f"m{number}", id=f"m{number}"), ALICE)
+
+
+async def events_of(of: ReActAgent, given: Any = "hello") -> list[AgentEvent]:
+    return [event async for event in of.stream(given, ALICE)]
+
+
+@pytest.fixture
+async def store() -> Any:
+    async with open_store("memory://") as opened:
+        yield opened
+
+
+# ── when, and what ───────────────────────────────────────────────────────────
+
+
+async def test_a_conversation_that_has_become_long_is_summed_up_before_the_model_is_asked(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+
+    await talk(cook, 3)
+
+    summary = "Here is a summary of the conversation to date:\n\nThey greeted each other."
+    assert said(talker.asked[1].messages) == ["m1", "You said: m1", "m2"]
+    assert said(talker.asked[2].messages) == ["m1", "You said: m1", "m2", "You said: m2", "m3"]
+    assert talker.to_sum_up == []
+
+    await talk(cook, 1, first=4)
+
+    assert said(talker.asked[3].messages) == [summary, "You said: m3", "m4"]
+    first = talker.asked[3].messages[0]
+    assert (first.role, first.name) == ("user", SUMMARY_NAME)
+    assert "You said: m1" in talker.to_sum_up[0]
+
+
+async def test_the_summary_is_one_overlay_and_every_message_stays(store: Store) -> None:
+    cook = agent(store, Talker().model())
+
+    await talk(cook, 4)
+
+    session = cook.session("alice", "s1")
+    (made,) = await session.get_compactions()
+    assert (made.summary, made.from_message_id) == ("They greeted each other.", "m1")
+    assert said(await session.get_history()) == ["They greeted each other.", "You said: m3", "m4", "You said: m4"]
+    assert len(await session.get_raw_history()) == 8
+    assert [found.id for found in await session.search("m1") if found.role == "user"] == ["m1"]
+
+
+async def test_slot_and_state_show_the_summary_as_agentscope_does(store: Store) -> None:
+    cook = agent(store, Talker().model())
+
+    await talk(cook, 4)
+
+    state = await cook.get_agent_state("alice", "s1")
+    slot = await store.states.get(KEY, "agent_state", AgentState)
+    assert slot is not None
+    assert state.summary == slot.summary == "They greeted each other."
+    assert said(state.context) == said(slot.context)
+    assert slot.context[0].name == SUMMARY_NAME
+    assert slot.context[0].id.startswith(f"{SUMMARY_NAME}:")
+
+
+async def test_a_later_summary_takes_in_the_earlier_one(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+
+    await talk(cook, 4)
+    talker.summary = "They greeted each other for long."
+    await talk(cook, 4, first=5)
+
+    assert "They greeted each other." in talker.to_sum_up[1]
+    history = await cook.session("alice", "s1").get_history()
+    assert history[0].text == "They greeted each other for long."
+    assert len([one for one in history if one.id.startswith("compaction_")]) == 1
+    assert len(await cook.session("alice", "s1").get_raw_history()) == 16
+
+
+async def test_other_processes_show_the_same(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/a.db"
+    async with agent(url, Talker().model()) as first:
+        await talk(first, 4)
+        before = (await first.get_agent_state("alice", "s1")).to_json()
+
+    talker = Talker()
+    async with agent(url, talker.model(), compaction=None) as second:
+        assert (await second.get_agent_state("alice", "s1")).to_json() == before
+        await talk(second, 1, first=5)
+    assert talker.asked[0].messages[0].name == SUMMARY_NAME
+
+
+async def test_a_trigger_in_tokens_counts_prompt_tools_and_messages(store: Store) -> None:
+    @tool
+    def look_up(word: str) -> str:
+        """Look a word up in a very large dictionary, which has an entry for each word of every language."""
+        return word
+
+    talker = Talker()
+    small = CompactionConfig(trigger_messages=None, trigger_tokens=400, keep_messages=2)
+    with_prompt = agent(store, talker.model(), compaction=small, system_prompt="word " * 200, tools=[look_up])
+    without = ReActAgent("other", talker.model(), store=store, compaction=small)
+
+    await talk(without, 3)
+    assert talker.to_sum_up == []
+    await talk(with_prompt, 3)
+    assert len(talker.to_sum_up) >= 1
+
+
+async def test_what_stays_may_be_given_in_tokens(store: Store) -> None:
+    talker = Talker()
+    config = CompactionConfig(trigger_messages=6, keep_tokens=7)
+    cook = agent(store, talker.model(), compaction=config)
+
+    await talk(cook, 4)
+
+    # Four for the envelope, and two for the word.
+    assert said(talker.asked[3].messages)[1:] == ["m4"]
+
+
+async def test_of_short_messages_no_more_stay_than_half_of_the_trigger(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model(), compaction=CompactionConfig(trigger_messages=6, keep_tokens=10_000))
+
+    await talk(cook, 4)
+
+    assert said(talker.asked[3].messages)[1:] == ["m3", "You said: m3", "m4"]
+
+
+async def test_another_model_may_write_the_summaries(store: Store) -> None:
+    talker, writer = Talker(), Talker(summary="Written by another.")
+    config = CompactionConfig(trigger_messages=6, keep_messages=2, model=writer.model())
+
+    await talk(agent(store, talker.model(), compaction=config), 4)
+
+    assert (len(talker.to_sum_up), len(writer.to_sum_up)) == (0, 1)
+    assert "Written by another." in talker.asked[3].messages[0].text
+
+
+async def test_the_last_question_after_all_rounds_is_compacted_for_as_well(store: Store) -> None:
+    @tool(read_only=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            return "It looked."
+        return [call("look")] if request.tools else "Enough."
+
+    model = ScriptedModel(reply)
+    cook = agent(store, model, tools=[look], max_iterations=3)
+    answer = await cook.call("look around", ALICE)
+
+    assert answer.text == "Enough."
+    assert len(model.requests[-1].messages) < 6
+    assert model.requests[-1].messages[0].name == SUMMARY_NAME
+
+
+# ── calls and results, plan, permissions ─────────────────────────────────────
+
+
+async def test_calls_and_their_results_stay_whole(store: Store) -> None:
+    @tool(read_only=True)
+    def look(place: str) -> str:
+        """Look."""
+        return f"seen {place}"
+
+    rounds = 6
+    requests: list[ModelRequest] = []
+
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            return "They looked."
+        requests.append(request)
+        if len(requests) > rounds:
+            return "Done."
+        return [call("look", {"place": f"{len(requests)} {side}"}) for side in ("left", "right", "up")]
+
+    for keep in (1, 2, 3):
+        requests.clear()
+        config = CompactionConfig(trigger_messages=7, keep_messages=keep)
+        cook = ReActAgent(f"cook{keep}", ScriptedModel(reply), store=store, tools=[look], compaction=config)
+        await cook.call("look around", ALICE)
+
+        assert all(is_paired(list(request.messages)) for request in requests)
+        for request in requests:
+            pairs = pair(list(request.messages))
+            calls = [item for row in pairs.items for item in row if isinstance(item, Call)]
+            results = [item for row in pairs.items for item in row if isinstance(item, Result)]
+            assert len(calls) == len(results)
+        assert (await cook.session("alice", "s1").get_compactions()) != []
+
+
+async def test_permissions_and_everything_else_of_the_state_are_untouched(store: Store) -> None:
+    cook = agent(store, Talker().model(), permissions="accept_edits")
+    await talk(cook, 3)
+    state = await cook.get_agent_state("alice", "s1")
+    state.plan_mode_context.plan_active = True
+    state.extra["own"] = {"kept": True}
+    await cook.save_agent_state("alice", "s1", state)
+
+    await talk(cook, 1, first=4)
+
+    after = await cook.get_agent_state("alice", "s1")
+    assert after.summary
+    assert after.permission_context.mode == "accept_edits"
+    assert after.plan_mode_context.plan_active
+    assert after.extra["own"] == {"kept": True}
+
+
+async def test_what_a_view_hides_is_not_summed_up_and_stays_hidden(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+    await talk(cook, 3)
+    state = await cook.get_agent_state("alice", "s1")
+    # Another program hides the second pair, and puts a remark in front of the third.
+    del state.context[2:4]
+    state.context.insert(2, user("a remark", id="remark"))
+    await cook.save_agent_state("alice", "s1", state)
+
+    await talk(cook, 2, first=4)
+
+    assert "a remark" in talker.to_sum_up[0]
+    assert "m2" not in talker.to_sum_up[0]
+    assert said(talker.asked[-1].messages)[1:] == ["You said: m4", "m5"]
+    state = await cook.get_agent_state("alice", "s1")
+    assert said(state.context)[1:] == ["You said: m4", "m5", "You said: m5"]
+    assert len(await cook.session("alice", "s1").get_raw_history()) == 10
+
+
+async def test_what_a_view_puts_below_the_summary_stays_where_it_is(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model(), compaction=CompactionConfig(trigger_messages=7, keep_messages=4))
+    await talk(cook, 3)
+    state = await cook.get_agent_state("alice", "s1")
+    state.context.insert(5, user("a remark", id="remark"))
+    state.context[0:1] = []
+    await cook.save_agent_state("alice", "s1", state)
+
+    await talk(cook, 1, first=4)
+
+    assert said(talker.asked[-1].messages)[1:] == ["m3", "a remark", "You said: m3", "m4"]
+    again = await agent(store, Talker().model()).get_agent_state("alice", "s1")
+    assert said(again.context)[1:] == ["m3", "a remark", "You said: m3", "m4", "You said: m4"]
+
+
+# ── input ────────────────────────────────────────────────────────────────────
+
+
+async def test_input_that_a_summary_covers_is_never_doubled(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+    await talk(cook, 4)
+
+    again = await cook.call(user("m1", id="m1"), ALICE)
+
+    assert again.text == "You said: m1"
+    assert len(talker.asked) == 4
+    assert len(await cook.session("alice", "s1").get_raw_history()) == 8
+
+
+# ── failures ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("fault", ["raises", "is blank", "is too long"])
+async def test_a_summary_that_fails_cuts_nothing_away_and_is_reported(
+    store: Store, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    asked = 0
+
+    async def reply(request: ModelRequest) -> Any:
+        nonlocal asked
+        if not is_prompt_for_summary(request):
+            return f"{len(request.messages)} messages"
+        asked += 1
+        return {"raises": RuntimeError("no model"), "is blank": "", "is too long": "word " * 500}[fault]
+
+    cook = agent(store, ScriptedModel(reply))
+    await talk(cook, 3)
+    with caplog.at_level(logging.WARNING, logger="leafward.engine"):
+        events = await events_of(cook, "m4")
+
+    assert events[-2].message is not None
+    assert events[-2].message.text == "7 messages"
+    (failed,) = [event for event in events if event.type == "CUSTOM"]
+    assert failed.name == "compaction_failed"
+    assert failed.data["reason"] in caplog.text
+    assert asked == 1
+    assert await cook.session("alice", "s1").get_compactions() == []
+    assert (await cook.get_agent_state("alice", "s1")).summary == ""
+
+
+async def test_attempts_that_fail_are_spaced_out(store: Store) -> None:
+    asked = 0
+
+    def summarize(prompt: str) -> str:
+        nonlocal asked
+        asked += 1
+        raise RuntimeError("no model")
+
+    compact = create_compact_function(summarize=summarize, protect_head=0, tail_token_budget=0)
+
+    async def reply(request: ModelRequest) -> Any:
+        return [call("look")] if len(request.messages) < 100 else "Done."
+
+    @tool(read_only=True)
+    def look() -> str:
+        """Look."""
+        return "word " * 10_000
+
+    cook = ReActAgent("cook", ScriptedModel(reply), store=store, tools=[look], compaction=compact, max_iterations=20)
+    await cook.call("hello", ALICE)
+
+    assert 1 < asked < 10
+
+
+async def test_an_interrupt_stops_a_summary_that_is_being_written(store: Store) -> None:
+    begun = asyncio.Event()
+
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            begun.set()
+            await asyncio.Event().wait()
+        return "hi"
+
+    cook = agent(store, ScriptedModel(reply))
+    await talk(cook, 3)
+    turn = asyncio.create_task(cook.call(user("m4", id="m4"), ALICE))
+    await begun.wait()
+    assert await cook.interrupt("alice", "s1", "stop")
+    answer = await asyncio.wait_for(turn, 5)
+
+    assert answer.metadata is not None
+    assert answer.metadata["agentscope_generate_reason"] == "INTERRUPTED"
+    history = await cook.session("alice", "s1").get_history()
+    assert said(history)[-2:] == ["m4", "stop"]
+    assert await cook.session("alice", "s1").get_compactions() == []
+    assert (await agent(store, Talker().model()).call("m5", ALICE)).text == "You said: m5"
+
+
+async def test_an_interrupt_stops_a_compaction_function_of_the_users(store: Store) -> None:
+    begun = asyncio.Event()
+
+    async def compact(messages: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    cook = agent(store, ScriptedModel(lambda _: "word " * 50_000), compaction=compact)
+    await cook.call("m1", ALICE)
+    turn = asyncio.create_task(cook.call("m2", ALICE))
+    await begun.wait()
+    assert await cook.interrupt("alice", "s1")
+    answer = await asyncio.wait_for(turn, 5)
+
+    assert answer.metadata is not None
+    assert answer.metadata["agentscope_generate_reason"] == "INTERRUPTED"
+
+
+async def test_a_caller_who_leaves_while_a_summary_is_written_loses_nothing(store: Store) -> None:
+    begun = asyncio.Event()
+
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            begun.set()
+            await asyncio.Event().wait()
+        return "hi"
+
+    cook = agent(store, ScriptedModel(reply))
+    await talk(cook, 3)
+    turn = asyncio.create_task(cook.call(user("m4", id="m4"), ALICE))
+    await begun.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+
+    talker = Talker()
+    assert (await agent(store, talker.model()).call(user("m4", id="m4"), ALICE)).text == "You said: m4"
+    raw = await cook.session("alice", "s1").get_raw_history()
+    assert [one.id for one in raw].count("m4") == 1
+
+
+async def test_a_turn_that_has_lost_its_lease_lays_no_summary(store: Store) -> None:
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            holder = await store.leases.holder("s1", "alice")
+            assert holder is not None
+            await store.leases.release("s1", "alice", token=holder.token)
+            return "They greeted."
+        return "hi"
+
+    cook = agent(store, ScriptedModel(reply))
+    await talk(cook, 3)
+    with pytest.raises(LeaseLost):
+        await talk(cook, 1, first=4)
+
+    assert await cook.session("alice", "s1").get_compactions() == []
+
+
+# ── usage ────────────────────────────────────────────────────────────────────
+
+
+async def test_what_a_summary_used_is_counted_once(store: Store) -> None:
+    cook = agent(store, ScriptedModel(Talker().reply, usage=ModelUsage(10, 1, cost=0.5)))
+
+    await talk(cook, 4)
+
+    info = await store.registry.get(cook.session("alice", "s1")._scope)  # pyright: ignore[reportPrivateUsage]
+    assert info is not None
+    assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (50, 5, 2.5)
+
+
+async def test_a_summary_counts_in_the_budget_of_its_turn(store: Store) -> None:
+    cook = agent(store, ScriptedModel(Talker().reply, usage=ModelUsage(10, 1)), budget=Budget(tokens=11))
+    await talk(cook, 3)
+
+    with pytest.raises(BudgetExceeded):
+        await talk(cook, 1, first=4)
+
+    assert len(await cook.session("alice", "s1").get_compactions()) == 1
+
+
+# ── a compaction function ────────────────────────────────────────────────────
+
+
+async def test_a_compaction_function_is_asked_at_80_000_tokens(store: Store) -> None:
+    prompts: list[str] = []
+
+    async def summarize(prompt: str) -> str:
+        prompts.append(prompt)
+        return "They talked for long."
+
+    model = ScriptedModel(lambda request: f"{len(request.messages)} " + "word " * 30_000)
+    cook = agent(store, model, compaction=create_compact_function(summarize=summarize))
+
+    await talk(cook, 2)
+    assert prompts == []
+    await talk(cook, 1, first=3)
+    assert prompts
+    assert model.requests[-1].messages[0].id == "m1" or model.requests[-1].messages[0].name == SUMMARY_NAME
+    assert "They talked for long." in " ".join(said(model.requests[-1].messages))
+
+
+# ── save="call", and custom stores ───────────────────────────────────────────
+
+
+async def test_where_whole_turns_are_stored_a_compaction_stores_what_there_is(store: Store) -> None:
+    talker = Talker()
+    stored: list[list[str]] = []
+
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            stored.append(said(await Session(store, "s1", user_id="alice", agent_id="cook").get_history())[-1:])
+        return await talker.reply(request)
+
+    cook = agent(store, ScriptedModel(reply), save="call")
+    await talk(cook, 4)
+
+    assert stored == [["m4"]]
+    assert said(talker.asked[3].messages)[1:] == ["You said: m3", "m4"]
+    assert len(await cook.session("alice", "s1").get_raw_history()) == 8
+
+
+async def test_in_a_custom_store_of_states_the_context_itself_is_rewritten() -> None:
+    states = EightMethods()
+    talker = Talker()
+    cook = ReActAgent("cook", talker.model(), store=states, compaction=SMALL)
+
+    await talk(cook, 4)
+    talker.summary = "They greeted each other for long."
+    await talk(cook, 4, first=5)
+
+    assert "They greeted each other." in talker.to_sum_up[1]
+    state = await cook.get_agent_state("alice", "s1")
+    assert state.summary == "They greeted each other for long."
+    assert state.context[0].name == SUMMARY_NAME
+    assert said(state.context)[1:] == ["You said: m7", "m8", "You said: m8"]
+    assert said(talker.asked[-1].messages)[1:] == ["You said: m7", "m8"]
+
+
+# ── with others ──────────────────────────────────────────────────────────────
+
+
+async def test_a_session_of_the_agent_is_compacted_by_hand_in_the_same_way(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+    await talk(cook, 2)
+
+    made = await cook.session("alice", "s1").compact()
+
+    assert made is not None
+    assert made.summary == "They greeted each other."
+    await talk(cook, 1, first=3)
+    assert talker.asked[-1].messages[0].name == SUMMARY_NAME
+
+
+async def test_a_session_has_no_compaction_of_its_own_beside_that_of_the_agent(store: Store) -> None:
+    cook = agent(store, Talker().model())
+    with pytest.raises(ConfigurationError, match="the agent compacts this session"):
+        cook.session("alice", "s1").on_compaction(lambda messages: None)
+    with pytest.raises(ConfigurationError, match="the agent compacts this session"):
+        cook.session("alice", "s1").compact_after(1000)
+    agent(store, Talker().model(), compaction=None).session("alice", "s1").on_compaction(lambda messages: None)
+
+
+async def test_the_log_of_a_session_says_what_the_agent_compacted(store: Store) -> None:
+    cook = agent(store, Talker().model())
+    session = cook.session("alice", "s1")
+    assert session.compaction_log == []
+    await talk(cook, 4)
+
+    (record,) = session.compaction_log
+    assert record.automatic
+    assert record.compaction is not None
+
+
+async def test_a_checkout_above_a_summary_shows_the_messages_again(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+    await talk(cook, 4)
+    session = cook.session("alice", "s1")
+    second = (await session.get_raw_history())[3]
+
+    await session.checkout(second.id)
+    await talk(cook, 1, first=9)
+
+    assert said(talker.asked[-1].messages) == ["m1", "You said: m1", "m2", "You said: m2", "m9"]
+    assert (await cook.get_agent_state("alice", "s1")).summary == ""
+
+
+async def test_a_slot_that_another_writer_changed_meanwhile_is_merged_below_the_summary(store: Store) -> None:
+    talker = Talker()
+
+    async def reply(request: ModelRequest) -> Any:
+        if not is_prompt_for_summary(request) and request.messages[-1].text == "m4":
+            slot = await store.states.get(KEY, "agent_state", AgentState)
+            assert slot is not None
+            slot.context.append(user("from another", id="other"))
+            await store.states.save(KEY, "agent_state", slot)
+        return await talker.reply(request)
+
+    cook = agent(store, ScriptedModel(reply), conflict_policy="append_merge")
+    await talk(cook, 4)
+
+    state = await cook.get_agent_state("alice", "s1")
+    assert said(state.context)[1:] == ["You said: m3", "from another", "m4", "You said: m4"]
+    assert state.context[0].name == SUMMARY_NAME
+
+
+# ── options ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"trigger_messages": None}, "has a trigger"),
+        ({"trigger_messages": 2}, "trigger_messages is a number of messages, 3 or more, not 2"),
+        ({"trigger_messages": True}, "trigger_messages"),
+        ({"trigger_tokens": 10}, "trigger_tokens is a number of tokens, 50 or more, not 10"),
+        ({"keep_messages": 0}, "keep_messages is a number of messages, 1 or more"),
+        ({"keep_tokens": 0}, "keep_tokens is a number of tokens, 1 or more"),
+        ({"trigger_messages": 21}, "keep at least two fewer"),
+        ({"model": "gpt"}, "model is an object with a method `stream`"),
+    ],
+)
+def test_a_compaction_that_cannot_work_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        CompactionConfig(**options)
+
+
+def test_what_is_not_a_compaction_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="compaction is a CompactionConfig"):
+        ReActAgent("cook", Talker().model(), store="memory://", compaction=50)  # pyright: ignore[reportArgumentType]
+
+
+async def test_assistants_words_are_summed_up_whoever_stored_them(store: Store) -> None:
+    talker = Talker()
+    cook = agent(store, talker.model())
+    session = cook.session("alice", "s1")
+    await session.append_messages([user("m0"), assistant("a0"), *(Message("user", f"x{n}") for n in range(5))])
+
+    await talk(cook, 1)
+
+    assert "a0" in talker.to_sum_up[0]
+    assert len(talker.asked[0].messages) == 3
+    _ = RuntimeContext
