@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import Any
 
 import pytest
 
 from leafward import (
     AgentState,
-    BudgetExceeded,
     CompactionConfig,
     ConfigurationError,
-    LeaseLost,
     Message,
     ReActAgent,
     Session,
@@ -25,56 +21,15 @@ from leafward import (
     user,
 )
 from leafward.core.calls import Call, Result, pair
-from leafward.engine import AgentEvent, Budget, ModelRequest, ModelUsage
+from leafward.engine import ModelRequest
 from leafward.engine.summary_messages import SUMMARY_NAME
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.bakery import ALICE, is_paired
 from tests.engine.custom_stores import AsyncStates
+from tests.engine.talker import Talker, agent, is_prompt_for_summary, said, talk
 
 KEY = SessionKey("s1", "alice")
-SMALL = CompactionConfig(trigger_messages=6, keep_messages=2)
-
-
-class Talker:
-    """A model that answers each message, and sums up when it is asked to."""
-
-    def __init__(self, *, summary: str = "They greeted each other.") -> None:
-        self.summary = summary
-        self.asked: list[ModelRequest] = []
-        self.to_sum_up: list[str] = []
-
-    def model(self) -> ScriptedModel:
-        return ScriptedModel(self.reply)
-
-    async def reply(self, request: ModelRequest) -> Any:
-        last = request.messages[-1].text
-        if is_prompt_for_summary(request):
-            self.to_sum_up.append(last)
-            return self.summary
-        self.asked.append(request)
-        return f"You said: {last}"
-
-
-def is_prompt_for_summary(request: ModelRequest) -> bool:
-    return "CONVERSATION TO SUMMARIZE" in request.messages[0].text or "PREVIOUS SUMMARY" in request.messages[0].text
-
-
-def agent(store: Any, model: Any, **options: Any) -> ReActAgent:
-    return ReActAgent("cook", model, store=store, **{"compaction": SMALL, **options})
-
-
-def said(messages: Any) -> list[str]:
-    return [message.text for message in messages]
-
-
-async def talk(of: ReActAgent, count: int, *, first: int = 1) -> None:
-    for number in range(first, first + count):
-        await of.call(user(f"m{number}", id=f"m{number}"), ALICE)
-
-
-async def events_of(of: ReActAgent, given: Any = "hello") -> list[AgentEvent]:
-    return [event async for event in of.stream(given, ALICE)]
 
 
 @pytest.fixture
@@ -330,166 +285,6 @@ async def test_input_that_a_summary_covers_is_never_doubled(store: Store) -> Non
     assert len(await cook.session("alice", "s1").get_raw_history()) == 8
 
 
-# ── failures ─────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("fault", ["raises", "is blank", "is too long"])
-async def test_a_summary_that_fails_cuts_nothing_away_and_is_reported(
-    store: Store, caplog: pytest.LogCaptureFixture, fault: str
-) -> None:
-    asked = 0
-
-    async def reply(request: ModelRequest) -> Any:
-        nonlocal asked
-        if not is_prompt_for_summary(request):
-            return f"{len(request.messages)} messages"
-        asked += 1
-        return {"raises": RuntimeError("no model"), "is blank": "", "is too long": "word " * 500}[fault]
-
-    cook = agent(store, ScriptedModel(reply))
-    await talk(cook, 3)
-    with caplog.at_level(logging.WARNING, logger="leafward.engine"):
-        events = await events_of(cook, "m4")
-
-    assert events[-2].message is not None
-    assert events[-2].message.text == "7 messages"
-    (failed,) = [event for event in events if event.type == "CUSTOM"]
-    assert failed.name == "compaction_failed"
-    assert failed.data["reason"] in caplog.text
-    assert asked == 1
-    assert await cook.session("alice", "s1").get_compactions() == []
-    assert (await cook.get_agent_state("alice", "s1")).summary == ""
-
-
-async def test_attempts_that_fail_are_spaced_out(store: Store) -> None:
-    asked = 0
-
-    def summarize(prompt: str) -> str:
-        nonlocal asked
-        asked += 1
-        raise RuntimeError("no model")
-
-    compact = create_compact_function(summarize=summarize, protect_head=0, tail_token_budget=0)
-
-    async def reply(request: ModelRequest) -> Any:
-        return [call("look")] if len(request.messages) < 100 else "Done."
-
-    @tool(read_only=True)
-    def look() -> str:
-        """Look."""
-        return "word " * 10_000
-
-    cook = ReActAgent("cook", ScriptedModel(reply), store=store, tools=[look], compaction=compact, max_iterations=20)
-    await cook.call("hello", ALICE)
-
-    assert 1 < asked < 10
-
-
-async def test_an_interrupt_stops_a_summary_that_is_being_written(store: Store) -> None:
-    begun = asyncio.Event()
-
-    async def reply(request: ModelRequest) -> Any:
-        if is_prompt_for_summary(request):
-            begun.set()
-            await asyncio.Event().wait()
-        return "hi"
-
-    cook = agent(store, ScriptedModel(reply))
-    await talk(cook, 3)
-    turn = asyncio.create_task(cook.call(user("m4", id="m4"), ALICE))
-    await begun.wait()
-    assert await cook.interrupt("alice", "s1", "stop")
-    answer = await asyncio.wait_for(turn, 5)
-
-    assert answer.metadata is not None
-    assert answer.metadata["agentscope_generate_reason"] == "INTERRUPTED"
-    history = await cook.session("alice", "s1").get_history()
-    assert said(history)[-2:] == ["m4", "stop"]
-    assert await cook.session("alice", "s1").get_compactions() == []
-    assert (await agent(store, Talker().model()).call("m5", ALICE)).text == "You said: m5"
-
-
-async def test_an_interrupt_stops_a_compaction_function_of_the_users(store: Store) -> None:
-    begun = asyncio.Event()
-
-    async def compact(messages: Any) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    cook = agent(store, ScriptedModel(lambda _: "word " * 70_000), compaction=compact)
-    await cook.call("m1", ALICE)
-    turn = asyncio.create_task(cook.call("m2", ALICE))
-    await begun.wait()
-    assert await cook.interrupt("alice", "s1")
-    answer = await asyncio.wait_for(turn, 5)
-
-    assert answer.metadata is not None
-    assert answer.metadata["agentscope_generate_reason"] == "INTERRUPTED"
-
-
-async def test_a_caller_who_leaves_while_a_summary_is_written_loses_nothing(store: Store) -> None:
-    begun = asyncio.Event()
-
-    async def reply(request: ModelRequest) -> Any:
-        if is_prompt_for_summary(request):
-            begun.set()
-            await asyncio.Event().wait()
-        return "hi"
-
-    cook = agent(store, ScriptedModel(reply))
-    await talk(cook, 3)
-    turn = asyncio.create_task(cook.call(user("m4", id="m4"), ALICE))
-    await begun.wait()
-    turn.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await turn
-
-    talker = Talker()
-    assert (await agent(store, talker.model()).call(user("m4", id="m4"), ALICE)).text == "You said: m4"
-    raw = await cook.session("alice", "s1").get_raw_history()
-    assert [one.id for one in raw].count("m4") == 1
-
-
-async def test_a_turn_that_has_lost_its_lease_lays_no_summary(store: Store) -> None:
-    async def reply(request: ModelRequest) -> Any:
-        if is_prompt_for_summary(request):
-            holder = await store.leases.holder("s1", "alice")
-            assert holder is not None
-            await store.leases.release("s1", "alice", token=holder.token)
-            return "They greeted."
-        return "hi"
-
-    cook = agent(store, ScriptedModel(reply))
-    await talk(cook, 3)
-    with pytest.raises(LeaseLost):
-        await talk(cook, 1, first=4)
-
-    assert await cook.session("alice", "s1").get_compactions() == []
-
-
-# ── usage ────────────────────────────────────────────────────────────────────
-
-
-async def test_what_a_summary_used_is_counted_once(store: Store) -> None:
-    cook = agent(store, ScriptedModel(Talker().reply, usage=ModelUsage(10, 1, cost=0.5)))
-
-    await talk(cook, 4)
-
-    info = await store.registry.get(cook.session("alice", "s1")._scope)  # pyright: ignore[reportPrivateUsage]
-    assert info is not None
-    assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (50, 5, 2.5)
-
-
-async def test_a_summary_counts_in_the_budget_of_its_turn(store: Store) -> None:
-    cook = agent(store, ScriptedModel(Talker().reply, usage=ModelUsage(10, 1)), budget=Budget(tokens=11))
-    await talk(cook, 3)
-
-    with pytest.raises(BudgetExceeded):
-        await talk(cook, 1, first=4)
-
-    assert len(await cook.session("alice", "s1").get_compactions()) == 1
-
-
 # ── a compaction function ────────────────────────────────────────────────────
 
 
@@ -534,7 +329,7 @@ async def test_where_whole_turns_are_stored_a_compaction_stores_what_there_is(st
 async def test_in_a_custom_store_of_states_the_context_itself_is_rewritten() -> None:
     states = AsyncStates()
     talker = Talker()
-    cook = ReActAgent("cook", talker.model(), store=states, compaction=SMALL)
+    cook = agent(states, talker.model())
 
     await talk(cook, 4)
     talker.summary = "They greeted each other for long."

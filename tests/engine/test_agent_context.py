@@ -22,7 +22,7 @@ from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.bakery import ALICE, BAKE, Oven
 from tests.engine.custom_stores import AsyncStates
-from tests.engine.test_agent_compaction import is_prompt_for_summary
+from tests.engine.talker import is_prompt_for_summary
 
 MEMORY: dict[str, Any] = {"label": "memory", "description": "Learned facts", "max_tokens": 100}
 
@@ -37,7 +37,9 @@ def write(content: str, *, action: str = "replace", id: str | None = None) -> di
 
 
 def results(request: ModelRequest) -> list[str]:
-    return [part["output"][0]["text"] for one in request.messages for part in one.parts if part["type"] == "tool_result"]
+    return [
+        part["output"][0]["text"] for one in request.messages for part in one.parts if part["type"] == "tool_result"
+    ]
 
 
 @pytest.fixture
@@ -196,7 +198,7 @@ async def test_a_session_offers_what_its_blocks_allow_beside_the_tools_of_the_ag
 
 
 @pytest.mark.parametrize("name", ["set_context", "expand_summary"])
-async def test_a_tool_with_the_name_of_one_of_the_sessions_is_refused_at_the_first_call(store: Store, name: str) -> None:
+async def test_a_tool_named_as_one_of_the_session_is_refused_at_the_first_call(store: Store, name: str) -> None:
     @tool(name=name)
     def mine() -> str:
         """Mine."""

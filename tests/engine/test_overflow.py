@@ -15,7 +15,7 @@ from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.bakery import ALICE, is_paired
 from tests.engine.custom_stores import AsyncStates
-from tests.engine.test_agent_compaction import is_prompt_for_summary
+from tests.engine.talker import is_prompt_for_summary
 
 LATE = CompactionConfig(trigger_messages=1_000, keep_messages=2)
 TEXTS = [

@@ -19,7 +19,7 @@ from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.bakery import is_paired
 from tests.engine.dying_store import Died, DyingStore
-from tests.engine.test_agent_compaction import is_prompt_for_summary
+from tests.engine.talker import is_prompt_for_summary
 from tests.engine.two_handles import Handles, on
 
 ROUNDS = 5
