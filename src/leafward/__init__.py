@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from leafward.core.ranking import SearchResult as SearchResult
     from leafward.core.session_key import SessionKey as SessionKey
     from leafward.engine.agent import ReActAgent as ReActAgent
+    from leafward.engine.compaction_config import CompactionConfig as CompactionConfig
     from leafward.portal import blocking as blocking
     from leafward.sessions.default_compaction import create_compact_function as create_compact_function
     from leafward.sessions.manager import SessionManager as SessionManager
@@ -100,6 +101,7 @@ _HOMES = {
     "leafward.core.ranking": ("SearchResult",),
     "leafward.core.session_key": ("SessionKey",),
     "leafward.engine.agent": ("ReActAgent",),
+    "leafward.engine.compaction_config": ("CompactionConfig",),
     "leafward.portal": ("blocking",),
     "leafward.sessions.default_compaction": ("create_compact_function",),
     "leafward.sessions.manager": ("SessionManager",),
@@ -128,6 +130,7 @@ __all__ = [
     "BlockNotFound",
     "BucketSkillProvider",
     "BudgetExceeded",
+    "CompactionConfig",
     "CompactionFailed",
     "ConfigurationError",
     "Conflict",

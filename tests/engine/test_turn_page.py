@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leafward import AgentState, ReActAgent, RuntimeContext, SessionKey, open_store, tool
+from leafward import AgentState, CompactionConfig, ReActAgent, RuntimeContext, SessionKey, open_store, tool
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 
@@ -69,7 +69,7 @@ def _batches(journal: Path) -> Iterator[list[str]]:
 
 
 async def test_what_is_stored_when_is_what_the_page_says(tmp_path: Path) -> None:
-    first, asked, intent, result, final, last = rows()
+    first, asked, intent, result, final, last, *_ = rows()
     async with open_store(f"file://{tmp_path}") as store:
         watch = Watch(tmp_path / "alice/agents/travel/sessions/s1.log.jsonl", store)
         rain_is_stored = asyncio.Event()
@@ -110,6 +110,27 @@ async def test_what_is_stored_when_is_what_the_page_says(tmp_path: Path) -> None
     ]
     assert not first.lines
     assert not last.lines
+
+
+async def test_what_a_compaction_stores_is_what_the_page_says(tmp_path: Path) -> None:
+    *_, summary, then = rows()
+    async with open_store(f"file://{tmp_path}") as store:
+        watch = Watch(tmp_path / "alice/agents/travel/sessions/s1.log.jsonl", store)
+
+        async def answer(request: Any) -> Any:
+            if "CONVERSATION TO SUMMARIZE" in request.messages[0].text:
+                await watch.look("the summary is asked for")
+                return "They greeted each other."
+            await watch.look("the model is asked")
+            return "Hello, and welcome back to the travel agency."
+
+        config = CompactionConfig(trigger_messages=3, keep_messages=1)
+        agent = ReActAgent("travel", ScriptedModel(answer), store=store, compaction=config)
+        for words in ("Hello, I am back and would like to travel.", "Where to?"):
+            await agent.call(words, RuntimeContext("alice", "s1"))
+
+    assert watch.found[-1] == ("the model is asked", [summary.lines, then.lines], "–")
+    assert (summary.slot, then.slot) == ("–", "–")
 
 
 def _with_calls(lines: list[str], calls: int) -> list[str]:

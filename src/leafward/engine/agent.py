@@ -16,6 +16,8 @@ from leafward.core.message import Message, own_copy
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
 from leafward.engine.agent_changes import AgentChanges
+from leafward.engine.agent_compaction import Compacting, agent_compaction
+from leafward.engine.agent_context import AgentContext, Blocks
 from leafward.engine.agent_options import (
     check_choice,
     check_count,
@@ -101,6 +103,10 @@ class ReActAgent:
         ask_timeout: float | None = None,
         plan_mode: bool | PlanMode = False,
         task_list: bool = False,
+        context: Blocks = (),
+        cached_prompt: bool = False,
+        session_tools: bool = False,
+        compaction: Compacting | None = None,
         save: Literal["step", "call"] = "step",
         slot: Literal["call", "off"] = "call",
         conflict_policy: ConflictPolicy = "fail",
@@ -122,6 +128,15 @@ class ReActAgent:
         check_budget(budget, model, has_counters=not self._store.is_custom)
         plan = read_plan_mode(plan_mode)
         toolkit = with_own_tools(Toolkit(tools), plan, task_list=task_list)
+        compacts = agent_compaction(compaction, model, retries=retries, budget=budget)
+        self._context = AgentContext(
+            self.agent_id,
+            context,
+            cached_prompt=cached_prompt,
+            session_tools=session_tools,
+            compaction=compacts,
+            is_custom=self._store.is_custom,
+        )
         self._setup = TurnSetup(
             name,
             model,
@@ -131,6 +146,7 @@ class ReActAgent:
             retries=retries,
             budget=budget,
             plan=plan,
+            compaction=compacts,
         )
         self._options = LogOptions(
             self.agent_id,
@@ -252,7 +268,8 @@ class ReActAgent:
             yield AgentEvent("AGENT_START", name=self.name)
             if held.control.is_shutting_down:
                 raise AgentShuttingDown(self.name)
-            setup, state_name = self._setup, self._options.state_name
+            setup = await self._context.setup_for(self._setup, place, key, held)
+            state_name = self._options.state_name
             taken = await take_input(
                 given,
                 log,
@@ -441,6 +458,7 @@ class ReActAgent:
                 log = self._log(place, key, held)
                 await log.load(self._options.new_state(key))
                 await log.clear()
+                await self._context.renew_prompt(place, key, held)
 
     # As a component that saves and restores itself, as in AgentScope 1.x.
 
@@ -487,7 +505,7 @@ class ReActAgent:
         return log
 
     def session(self, user_id: str | None = None, session_id: str | None = None) -> Session:
-        """Return the conversation of a session, as the tree that it is.
+        """Return the conversation of a session, as the tree that it is, set up with the agent's blocks.
 
         Raises:
             AgentShuttingDown: the agent was closed.
@@ -501,7 +519,7 @@ class ReActAgent:
                 "the agent's store is not open yet: enter `async with agent`, or give an open store"
             )
         key = self._key(RuntimeContext(user_id, session_id))
-        return Session(place.tree_store("a session"), key.session_id, user_id=key.user_id, agent_id=self.agent_id)
+        return self._context.session(place.tree_store("a session"), key)
 
     # The agent's life.
 

@@ -128,7 +128,7 @@ def render(path: Sequence[Message], view: View = NO_VIEW) -> list[Message]:
         # Before anything is hidden, so that a summary has the same id whatever else is shown.
         taken: set[str] = set()
         shown = [_shown(message, taken) for message in shown]
-    return _seen_through(view, ids, shown) if view.drop or view.put else shown
+    return seen_through(view, ids, shown) if view.drop or view.put else shown
 
 
 def in_shown_order(path: Sequence[Message]) -> list[Message]:
@@ -175,7 +175,8 @@ def _shown(message: Message, taken: set[str]) -> Message:
     return shown
 
 
-def _seen_through(view: View, ids: list[str], shown: list[Message]) -> list[Message]:
+def seen_through(view: View, ids: Sequence[str], shown: Sequence[Message]) -> list[Message]:
+    """Return what a view shows of messages, which stand in the order of a context and are known by `ids`."""
     wanted = {*(end for ends in view.drop for end in ends), *(one.before for one in view.put)}
     rows = {one: row for row, one in enumerate(ids) if one in wanted} | {START: 0}
     visible = bytearray(b"\1") * len(shown)

@@ -19,6 +19,11 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
 
+def pause_before(error: ModelError, attempt: int) -> float:
+    """Return the seconds to wait after an error before a model is asked again."""
+    return min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S) if error.retry_after is None else error.retry_after
+
+
 class OpenStream:
     """The stream of a model that is answering, for the reader of a turn's events to read itself.
 
@@ -116,10 +121,9 @@ class ModelCall:
 
     async def _rest(self, error: ModelError, attempt: int) -> None:
         """Wait before the model is asked again, as long as it wishes, or twice as long each time."""
-        pause = min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S) if error.retry_after is None else error.retry_after
         try:
             self._control.begin_wait()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause_before(error, attempt))
             self._control.end_wait()
         except asyncio.CancelledError:
             if self._control.was_ended():

@@ -41,9 +41,10 @@ class ModelRequests:
         messages += map(user, shown)
         if reminder is not None:
             messages.append(user(reminder))
-        return ModelRequest(messages, list(tools.values()), await self._prompt(ctx))
+        return ModelRequest(messages, list(tools.values()), await self.prompt(ctx))
 
-    async def _prompt(self, ctx: RuntimeContext) -> str:
+    async def prompt(self, ctx: RuntimeContext) -> str:
+        """Return the system prompt with its parts."""
         said = [self.system_prompt]
         for part in self.parts:
             found = part(ctx)

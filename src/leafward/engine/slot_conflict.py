@@ -12,6 +12,7 @@ from leafward.engine.adoption import recognised
 from leafward.engine.call_results import closing_result, fate_of
 from leafward.engine.context_view import is_results, is_same
 from leafward.engine.recovery import open_calls
+from leafward.engine.summary_messages import summary_text
 
 
 class OtherSlot(NamedTuple):
@@ -42,13 +43,17 @@ def merge_contexts(base: Sequence[Message], own: Sequence[Message], other: Other
     """Return the other writer's context, followed by what this call added.
 
     What the call edited or removed stays so, unless the other writer edited it too. Calls that the other writer left
-    without results get some, as this call's messages stand below them.
+    without results get some, as this call's messages stand below them. A summary that this call has made stays above.
     """
     before, ours = set(ids_of(base)), {message.id: message for message in own}
     changed = {*ids_of(other.added), *ids_of(other.edited)}
     merged = [ours.get(message.id, message) if message.id not in changed else message for message in other.context]
     merged = [message for message in merged if message.id in changed or message.id in ours]
     shown = set(ids_of(merged))
+    if own and own[0].id not in before and own[0].id not in shown and summary_text(own[0]) is not None:
+        # A summary of this call stands for what was above all that is left of both.
+        merged.insert(0, own[0])
+        shown.add(own[0].id)
     added = [message for message in own if message.id not in before and message.id not in shown]
     if not added:
         return merged

@@ -13,8 +13,10 @@ from leafward.core.calls import Call
 from leafward.core.ids import new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey
+from leafward.engine.agent_compaction import ToCompact
 from leafward.engine.budget import Spent
 from leafward.engine.turn_note import TurnNote
+from leafward.sessions.path_compaction import Compacted
 from leafward.stores.contracts import Usage
 
 ConflictPolicy = Literal["fail", "overwrite", "append_merge"]
@@ -116,6 +118,17 @@ class StepLog(Protocol):
             SessionNotFound: the session was deleted meanwhile; nothing was written.
             ValueError: the context holds what it may not, which was taken out of it; or a message is too large, or the
                 small state cannot be written. Nothing was written.
+        """
+        ...
+
+    async def compact(self, asked: ToCompact) -> Compacted | None:
+        """Have a summary take the place of a part of the context, all of which is stored; `None` if that was not tried.
+
+        The next commit stores what else changes by this. What goes wrong with the summary is returned.
+
+        Raises:
+            LeaseLost: another holder has the session; nothing was written.
+            TurnStopped: the turn was stopped meanwhile.
         """
         ...
 

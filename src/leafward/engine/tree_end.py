@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from leafward.core.attached_state import TURN, AttachedState, attach
 from leafward.core.errors import MessageNotFound, SessionNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
+from leafward.engine.agent_compaction import RAISED, ToCompact
 from leafward.engine.budget import Spent
 from leafward.engine.context_view import NO_VIEW, View
+from leafward.engine.seen_path import SeenMessages
 from leafward.engine.small_state import state_name_in_tree, view_name_in_tree
 from leafward.engine.step_log import LogOptions
 from leafward.engine.summary_messages import shown_id
+from leafward.sessions.path_compaction import Compacted, PathCompactor
 from leafward.sessions.session import Session, draft_of
-from leafward.stores.contracts import Head, Store, Usage
+from leafward.stores.contracts import Head, MessageStore, Store, Usage, without_lease
 
 Documents = dict[str, dict[str, Any] | None]
 """Attached states by their names."""
@@ -38,6 +41,7 @@ class TreeEnd:
         self._scope = Scope.of(key.session_id, user_id=key.user_id, agent_id=options.agent_id)
         self._names = (TURN, state_name_in_tree(options.state_name), view_name_in_tree(options.state_name))
         self._in_force: Documents = {}
+        self._store = store
         self._messages = store.messages
         self._registry = store.registry
         self._largest = store.max_message_bytes
@@ -207,6 +211,15 @@ class TreeEnd:
     async def cover(self, summary: str, first_id: str, last_id: str) -> None:
         """Put a summary over messages."""
         await self._session.add_compaction(summary, first_id, last_id)
+
+    async def compact(self, asked: ToCompact) -> Compacted | None:
+        """Have a summary take the place of a part of what the view shows; `None` if that was not tried."""
+        seen = SeenMessages(self._messages, without_lease(self._store).messages, self.view)
+        messages = cast(MessageStore, seen)
+        compactor = PathCompactor(asked.function, messages, self._scope, self._store, threshold=asked.threshold)
+        done = await compactor.run(self.leaf_id, asked.size, at_once=asked.at_once, raised=RAISED)
+        self.view = seen.present
+        return done
 
     async def checkout(self, message_id: str | None) -> None:
         """Have the session stand at a message, or before the first one."""

@@ -15,6 +15,7 @@ from leafward.core.errors import ConfigurationError, MessageNotFound, MessageToo
 from leafward.core.message import Message, changed_in_place, ids_of, watch_for_changes
 from leafward.core.session_key import SessionKey
 from leafward.engine.adoption import Adoption, adopt
+from leafward.engine.agent_compaction import ToCompact
 from leafward.engine.agent_slot import AgentSlot
 from leafward.engine.budget import Spent, add
 from leafward.engine.call_results import results_among
@@ -44,6 +45,7 @@ from leafward.engine.step_log import LogOptions
 from leafward.engine.summary_messages import shown_text
 from leafward.engine.tree_end import TreeEnd
 from leafward.engine.turn_note import TurnNote
+from leafward.sessions.path_compaction import Compacted
 from leafward.stores.contracts import Head, Store, Usage
 from leafward.stores.states.contracts import Versioned
 from leafward.stores.states.store import StateStore
@@ -266,6 +268,18 @@ class TreeLog:
         self._shown = step.shown
         if self._tree.is_behind:
             await self._catch_up()
+
+    async def compact(self, asked: ToCompact) -> Compacted | None:
+        """Have a summary take the place of a part of the context, all of which is stored.
+
+        Raises:
+            LeaseLost: another holder has the session; nothing was written.
+        """
+        done = await self._tree.compact(asked)
+        if done is not None and done.is_shorter:
+            self._tree.is_behind = True
+            await self._catch_up()
+        return done
 
     async def _catch_up(self) -> None:
         """Show what others did to the session meanwhile, say a summary: a slot of this version has to show it."""

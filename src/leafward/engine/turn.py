@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown
 from leafward.core.message import Message, message_copy, own_copy
+from leafward.engine.agent_compaction import AgentCompaction
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
 from leafward.engine.call_checks import judge_calls, refused_by_plan
 from leafward.engine.call_results import closing_result, result_events, result_of
+from leafward.engine.context_keeper import ContextKeeper, SessionOfTurn
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import ModelCall, OpenStream
 from leafward.engine.model_requests import ModelRequests
 from leafward.engine.models.model import ChatModel
+from leafward.engine.models.model_error import ModelError
 from leafward.engine.models.reply import Reply
 from leafward.engine.plan_mode import PlanMode
 from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states
@@ -55,6 +58,9 @@ class TurnSetup:
     retries: int
     budget: Budget | None = None
     plan: PlanMode | None = None
+    compaction: AgentCompaction | None = None
+    session: SessionOfTurn | None = None
+    """The session, where its prompt and its tools are those of the turn."""
 
 
 class Turn:
@@ -71,6 +77,9 @@ class Turn:
         self._record = TurnRecord(log, taken.note, held, setup.budget)
         self._calls = RunningCalls(
             setup.tools, ctx, held.lease, forced=held.control.forced, enter=lambda: enter_tool(place, held)
+        )
+        self._keeper = ContextKeeper(
+            setup.compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
         )
         self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, setup.tools)
         self._end.has_input = not taken.is_new
@@ -201,13 +210,21 @@ class Turn:
             yield self._suspended(reply, external)
 
     async def _asked(self, reminder: str | None, *, tools: bool = True) -> Part:
-        """Ask the model; `_answer` is what it sends."""
-        setup, offered = self._setup, self._calls.offered() if tools else {}
-        request = await setup.requests.make(self._record.context, self._ctx, tools=offered, reminder=reminder)
-        self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
-        async with aclosing(self._record.asked.events()) as events:
-            async for event in events:
+        """Ask the model; `_answer` is what it sends. A conversation that is too long is made shorter first."""
+        shown, setup = await self._keeper.before_request(), self._setup
+        while True:
+            for event in shown:
                 yield event
+            offered = self._calls.offered() if tools else {}
+            request = await setup.requests.make(self._record.context, self._ctx, tools=offered, reminder=reminder)
+            self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
+            try:
+                async with aclosing(self._record.asked.events()) as events:
+                    async for event in events:
+                        yield event
+                return
+            except ModelError as error:
+                shown = await self._keeper.cure(error)
 
     def _answer(self) -> Reply:
         """Return the whole reply of the model.

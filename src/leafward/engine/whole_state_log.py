@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from leafward.core.agent_state import AgentState
 from leafward.core.attached_state import TURN
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError
+from leafward.core.ids import Scope
 from leafward.core.message import Message, ids_of
 from leafward.core.session_key import SessionKey
+from leafward.engine.agent_compaction import RAISED, ToCompact
 from leafward.engine.budget import Spent, no_counters
 from leafward.engine.context_edits import take_step
+from leafward.engine.context_messages import ContextMessages
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.recovery import mark_calls, note_of_others, open_calls
 from leafward.engine.small_state import MARK, put_back, reply_in_doubt, without_marks, write_small_state
 from leafward.engine.step_log import LogOptions
+from leafward.engine.summary_messages import shown_text
 from leafward.engine.turn_note import TurnNote
-from leafward.stores.contracts import Usage
+from leafward.sessions.path_compaction import Compacted, PathCompactor
+from leafward.stores.contracts import MessageStore, Usage
 
 
 class WholeStateLog:
@@ -105,6 +110,16 @@ class WholeStateLog:
         )
         # What a tool changed meanwhile comes with the next step.
         self._is_stored(step.shown)
+
+    async def compact(self, asked: ToCompact) -> Compacted | None:
+        """Have a summary take the place of a part of the context, which the next commit saves."""
+        context = self.state.context
+        messages = cast(MessageStore, ContextMessages(context, self._states))
+        scope = Scope.of(self.key.session_id, user_id=self.key.user_id, agent_id=self._options.agent_id)
+        compactor = PathCompactor(asked.function, messages, scope, None, threshold=asked.threshold)
+        done = await compactor.run(None, asked.size, at_once=asked.at_once, raised=RAISED)
+        self.state.summary = shown_text(context) or self.state.summary
+        return done
 
     async def spent(self) -> Spent:
         """Refuse to say: nothing counts it.

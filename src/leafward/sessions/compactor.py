@@ -39,7 +39,8 @@ from leafward.stores.contracts import MessageStore, NewOverlay, Store, Unchanged
 
 _log = logging.getLogger("leafward.sessions")
 
-_CANCELLED = "it was cancelled"
+CANCELLED = "it was cancelled"
+_UNLIMITED = 1 << 62
 
 
 class Size(NamedTuple):
@@ -125,7 +126,7 @@ class Compactor:
             try:
                 attempt = await self._run(leaf_id, prompt_tokens)
             except asyncio.CancelledError:
-                self._record(_CANCELLED, automatic=False)
+                self._record(CANCELLED, automatic=False)
                 raise
             except Exception as error:
                 self._record("it failed", automatic=False, error=error)
@@ -173,7 +174,7 @@ class Compactor:
                 try:
                     await self._compact_now(size)
                 except asyncio.CancelledError:
-                    self._record(_CANCELLED, automatic=True, tokens=size.total)
+                    self._record(CANCELLED, automatic=True, tokens=size.total)
                     raise
 
     def _start(self, size: Size) -> None:
@@ -189,10 +190,10 @@ class Compactor:
     def _record_cancelled(self, size: Size, task: asyncio.Task[None]) -> None:
         # Here, because a task that is cancelled before its first step runs nothing of its own.
         if task.cancelled():
-            self._record(_CANCELLED, automatic=True, tokens=size.total)
+            self._record(CANCELLED, automatic=True, tokens=size.total)
 
     def _skips(self, tokens: int) -> bool:
-        if not self._state.skips(tokens, self._setup.compact_after or 0):
+        if not self._state.skips(tokens, self._setup.compact_after or _UNLIMITED):
             return False
         failed, left = self._state.failures, self._state.appends_to_skip + 1
         self._record(f"{BACKING_OFF}: {failed} failed in a row, next in {left} appends", automatic=True, tokens=tokens)
@@ -210,7 +211,7 @@ class Compactor:
             if attempt.made is not None:
                 await self._renew_prompt()
             left = await self.weigh()
-            too_large = await self._too_large(attempt, left)
+            too_large = await self._too_large(attempt, left, None)
         except Exception as failure:  # noqa: BLE001  (as above)
             await self._failed(failure, size)
             return
@@ -224,12 +225,12 @@ class Compactor:
         self._state.back_off(left.total, attempt.growing, retry_at_once=retry)
         await self._report(error)
 
-    async def _too_large(self, attempt: _Attempt, size: Size) -> CompactionFailed | None:
+    async def _too_large(self, attempt: _Attempt, size: Size, leaf_id: str | None) -> CompactionFailed | None:
         """Return an error that says why the session is still above its threshold, if it is."""
         threshold = self._setup.compact_after
         if threshold is None or size.total <= threshold:
             return None
-        view = await self._messages.view(self._scope, None)
+        view = await self._messages.view(self._scope, leaf_id)
         attempt.waits = Cuts.of(view.messages).pending < len(view.messages)
         for message, tokens in zip(view.messages, view.tokens, strict=True):
             if message.id in attempt.streamed and size.total - tokens <= threshold:
@@ -364,7 +365,7 @@ class Compactor:
     @cached_property
     def _gives_context(self) -> bool:
         function = self._setup.on_compaction
-        return function is not None and _takes_context(function)
+        return function is not None and takes_context(function)
 
     def _record(
         self,
@@ -407,7 +408,7 @@ def new_overlay(summary: str, from_id: str, to_id: str, *, count: TokenCounter, 
     return NewOverlay(overlay_id, message.text, count(message), at, from_id, to_id)
 
 
-def _takes_context(function: Callable[..., Any]) -> bool:
+def takes_context(function: Callable[..., Any]) -> bool:
     """Tell whether a function has a second parameter that is meant for the context."""
     try:
         parameters = list(inspect.signature(function).parameters.values())

@@ -76,6 +76,12 @@ class ModelContext:
         except BlockNotFound:
             raise ContextError(self._blocks.refusal(label, ability)) from None
 
+    async def read(self, block: Block) -> ContextBlock:
+        """Return a block as it is now, which shows the model nothing of it."""
+        found = await self._blocks.read(block.config.label)
+        assert found is not None
+        return found
+
     async def replace(self, block: Block, content: str) -> ContextBlock:
         """Write a block's whole content.
 

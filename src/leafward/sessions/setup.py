@@ -73,6 +73,8 @@ class Setup:
     compact_in_background: bool = False
     token_counter: TokenCounter | None = None
     on_compaction_error: ErrorHandler | None = None
+    has_agent_compaction: bool = False
+    """Whether an agent compacts its sessions, so that they are not to do it themselves."""
 
     def copy(self) -> Setup:
         """Return the same for another handle, which may then add blocks of its own."""
@@ -93,6 +95,14 @@ class Setup:
         provider = StoredContextProvider() if config.provider is None else config.provider
         block = self.blocks[config.label] = Block(config, Source(config.label, provider, config.timeout))
         return block
+
+    def check_compacts_itself(self) -> None:
+        """Refuse a second compaction beside that of an agent."""
+        if self.has_agent_compaction:
+            raise ConfigurationError(
+                "the agent compacts this session: leave on_compaction() and compact_after() out, "
+                "or make the agent without compaction="
+            )
 
     def check(self) -> None:
         """Raise what only shows when all is set."""
@@ -162,6 +172,7 @@ class Configurable(ABC):
     def on_compaction(self, fn: CompactFunction) -> Self:
         """Have `fn` choose and summarise what `compact()` and `compact_after` replace by a summary."""
         self._check_unused("on_compaction() before it")
+        self._setup.check_compacts_itself()
         if not callable(fn):
             raise ConfigurationError(f"on_compaction takes a function, not {fn!r}")
         self._setup.on_compaction = fn
@@ -177,6 +188,7 @@ class Configurable(ABC):
         An `upsert_message` compacts, too; its message stays out of the summary as long as it is the newest one.
         """
         self._check_unused("compact_after() before it")
+        self._setup.check_compacts_itself()
         if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"compact_after takes a number of tokens of at least 1, not {threshold!r}")
         self._setup.compact_after = threshold
@@ -209,7 +221,7 @@ class Configurable(ABC):
     ) -> None:
         """Set what was given to the constructor."""
         for item in context:
-            self._setup.add(_as_config(item))
+            self._setup.add(as_config(item))
         if cached_prompt is True:
             self.with_cached_prompt()
         elif cached_prompt is not False and cached_prompt is not None:
@@ -224,7 +236,12 @@ class Configurable(ABC):
             self.on_compaction_error(on_compaction_error)
 
 
-def _as_config(item: object) -> ContextConfig:
+def as_config(item: object) -> ContextConfig:
+    """Return how a block is set up, given as a dict or as that.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
     if isinstance(item, ContextConfig):
         return item
     if not isinstance(item, Mapping):

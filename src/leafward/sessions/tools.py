@@ -124,8 +124,18 @@ def _set_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
                 unseen,
             )
 
+    async def find(arguments: dict[str, Any], _: str) -> str | None:
+        """Find out whether an append took effect; any other write may be made again."""
+        label, content = arguments.get("label"), arguments.get("content")
+        block = next((one for one in blocks if one.config.label == label), None)
+        if block is None or block.source.is_keyed or arguments.get("action") != "append":
+            return None
+        present = await context.read(block)
+        is_there = isinstance(content, str) and content.strip("\n") in present.content
+        return f"Written to {label}. Usage: {_usage(present)}" if is_there else None
+
     schema = object_schema(properties, ("label", "content"))
-    return make_tool("set_context", description, schema, write, chosen=["label"])
+    return make_tool("set_context", description, schema, write, chosen=["label"], probe=find)
 
 
 def _refused(what: str, unseen: NotShown) -> str:
@@ -157,7 +167,7 @@ def _load_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
         f"Load a document from a skill block ({labels}) into this conversation. The keys are listed under the block in "
         "the system prompt."
     )
-    return make_tool(LOAD_TOOL, description, _key_schema(blocks, _SKILL_KEY), load, chosen=["label"])
+    return make_tool(LOAD_TOOL, description, _key_schema(blocks, _SKILL_KEY), load, chosen=["label"], read_only=True)
 
 
 _SKILL_KEY = "The document's key, as listed in the system prompt."
@@ -174,7 +184,9 @@ def _unload_context(context: ModelContext, blocks: Sequence[Block], loaded: Sequ
     description = (
         f"Unload a document you no longer need, to free its space in this conversation; it can be loaded again. {now}"
     )
-    return make_tool(UNLOAD_TOOL, description, _key_schema(blocks, _SKILL_KEY), unload, chosen=["label"])
+    return make_tool(
+        UNLOAD_TOOL, description, _key_schema(blocks, _SKILL_KEY), unload, chosen=["label"], retry_safe=True
+    )
 
 
 def _search_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
@@ -185,7 +197,7 @@ def _search_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
     description = f"Search a context block by words. Only these blocks can be searched:\n{_listed(blocks)}"
     query = {"type": "string", "description": "Words that must all occur; put a phrase in double quotes."}
     schema = object_schema({"label": _labels(blocks), "query": query}, ("label", "query"))
-    return make_tool("search_context", description, schema, search, chosen=["label"])
+    return make_tool("search_context", description, schema, search, chosen=["label"], read_only=True)
 
 
 def _list_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
@@ -205,7 +217,7 @@ def _list_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
     )
     offset = {**OFFSET, "description": "How many entries to skip; 0 by default."}
     schema = object_schema({"label": _labels(blocks), "offset": offset}, ("label",))
-    return make_tool("list_context", description, schema, list_entries, chosen=["label"])
+    return make_tool("list_context", description, schema, list_entries, chosen=["label"], read_only=True)
 
 
 def _line(entry: ContextEntry) -> str:
@@ -232,7 +244,7 @@ def _delete_context(context: ModelContext, blocks: Sequence[Block]) -> Tool:
         f"Only entries of these blocks can be deleted:\n{_listed(blocks)}"
     )
     schema = _key_schema(blocks, "The entry's key.")
-    return make_tool("delete_context", description, schema, delete, chosen=["label"])
+    return make_tool("delete_context", description, schema, delete, chosen=["label"], retry_safe=True)
 
 
 def _expand_summary(session: Summarised, summaries: Sequence[str]) -> Tool:
@@ -255,7 +267,7 @@ def _expand_summary(session: Summarised, summaries: Sequence[str]) -> Tool:
         "summary_id": {"type": "string", "description": "The id of the summary message."},
         "offset": {**OFFSET, "description": "How many messages to skip; 0 by default."},
     }
-    return make_tool("expand_summary", description, object_schema(properties, ("summary_id",)), expand)
+    return make_tool("expand_summary", description, object_schema(properties, ("summary_id",)), expand, read_only=True)
 
 
 def _page(named: str, messages: Sequence[Message], offset: int) -> str:

@@ -10,7 +10,7 @@ from leafward.core.callables import words_of
 from leafward.core.errors import LeafwardError, LeaseLost, StoreError
 from leafward.core.transcript import shortened
 from leafward.tools.arguments import Mistake, checked
-from leafward.tools.definition import Tool
+from leafward.tools.definition import Probe, Tool
 
 Work = Callable[[dict[str, Any]], Awaitable[str]]
 
@@ -55,7 +55,15 @@ def describe_failure(name: str, error: BaseException) -> str:
 
 
 def make_tool(
-    name: str, description: str, input_schema: dict[str, Any], work: Work, *, chosen: Sequence[str] = ()
+    name: str,
+    description: str,
+    input_schema: dict[str, Any],
+    work: Work,
+    *,
+    chosen: Sequence[str] = (),
+    read_only: bool = False,
+    retry_safe: bool = False,
+    probe: Probe | None = None,
 ) -> Tool:
     """Return a tool of ours, whose `execute` checks its arguments and answers mistakes in words.
 
@@ -84,4 +92,14 @@ def make_tool(
     def prepare(arguments: object, _: object) -> Callable[[], Awaitable[str]]:
         return partial(perform, checked(schema, arguments))
 
-    return Tool(name, description, input_schema, execute, checks_arguments=True, prepare=prepare)
+    return Tool(
+        name,
+        description,
+        input_schema,
+        execute,
+        checks_arguments=True,
+        prepare=prepare,
+        read_only=read_only,
+        retry_safe=retry_safe,
+        probe=probe,
+    )

@@ -9,7 +9,7 @@ from email.utils import mktime_tz, parsedate_tz
 from json import JSONDecodeError
 from typing import Any, cast
 
-from leafward.engine.models.model_error import ModelError
+from leafward.engine.models.model_error import ModelError, says_too_long
 
 LONGEST_WAIT_S = 60.0
 """A server that asks to wait longer has an error that does not pass within a turn."""
@@ -18,6 +18,8 @@ _PASSING = frozenset({408, 409, 429})
 _LONGEST_REASON = 1_000
 _LASTING = frozenset({"insufficient_quota", "billing_hard_limit_reached", "context_length_exceeded"})
 """Codes of errors that come with any status, and do not pass."""
+_TOO_LONG = frozenset({"context_length_exceeded", "request_too_large"})
+"""Codes and types of errors that say that the conversation is too long."""
 _STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -67,11 +69,14 @@ def _from_api(error: Any) -> ModelError:
     asked = headers.get("x-should-retry")
     if asked in ("true", "false"):
         passes = asked == "true"
-    if fields.get("code") in _LASTING or fields.get("type") in _LASTING or (wait or 0) > LONGEST_WAIT_S:
+    codes = (fields.get("code"), fields.get("type"))
+    if not _LASTING.isdisjoint(codes) or (wait or 0) > LONGEST_WAIT_S:
         passes = False
     text = fields.get("message")
     reason = _reason(text if isinstance(text, str) and text else str(error))
-    return ModelError(reason, temporary=passes, status=status, retry_after=wait)
+    too_long = not _TOO_LONG.isdisjoint(codes) or says_too_long(reason, status)
+    passes = passes and not too_long
+    return ModelError(reason, temporary=passes, status=status, retry_after=wait, too_long=too_long)
 
 
 def _status_within(fields: Mapping[str, object]) -> int | None:
