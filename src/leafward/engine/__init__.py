@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.engine.agent import ReActAgent as ReActAgent
+    from leafward.engine.agent_calls import PartialReasoning as PartialReasoning
+    from leafward.engine.agent_calls import ShutdownState as ShutdownState
+    from leafward.engine.budget import Budget as Budget
+    from leafward.engine.events import AgentEvent as AgentEvent
+    from leafward.engine.events import EventType as EventType
     from leafward.engine.hooks import ActingChunkEvent as ActingChunkEvent
     from leafward.engine.hooks import ErrorEvent as ErrorEvent
     from leafward.engine.hooks import Hook as Hook
@@ -21,20 +27,12 @@ if TYPE_CHECKING:
     from leafward.engine.hooks import PreSummaryEvent as PreSummaryEvent
     from leafward.engine.hooks import ReasoningChunkEvent as ReasoningChunkEvent
     from leafward.engine.hooks import SummaryChunkEvent as SummaryChunkEvent
+    from leafward.engine.memory import InMemoryMemory as InMemoryMemory
+    from leafward.engine.memory import Memory as Memory
     from leafward.engine.middleware import AgentRequest as AgentRequest
     from leafward.engine.middleware import CallNext as CallNext
     from leafward.engine.middleware import Middleware as Middleware
     from leafward.engine.middleware import ToolRequest as ToolRequest
-    from leafward.engine.tracing import Tracing as Tracing
-    from leafward.tools.runner import Outcome as Outcome
-    from leafward.engine.agent import ReActAgent as ReActAgent
-    from leafward.engine.agent_calls import PartialReasoning as PartialReasoning
-    from leafward.engine.agent_calls import ShutdownState as ShutdownState
-    from leafward.engine.budget import Budget as Budget
-    from leafward.engine.events import AgentEvent as AgentEvent
-    from leafward.engine.events import EventType as EventType
-    from leafward.engine.memory import InMemoryMemory as InMemoryMemory
-    from leafward.engine.memory import Memory as Memory
     from leafward.engine.models.anthropic_model import AnthropicModel as AnthropicModel
     from leafward.engine.models.model import ChatModel as ChatModel
     from leafward.engine.models.model import ModelRequest as ModelRequest
@@ -59,6 +57,8 @@ if TYPE_CHECKING:
     from leafward.engine.shutdown import install_shutdown_signals as install_shutdown_signals
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import Toolkit as Toolkit
+    from leafward.engine.tracing import Tracing as Tracing
+    from leafward.tools.runner import Outcome as Outcome
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
     from leafward.tools.toolkit import ToolGroup as ToolGroup
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Tracing(Middleware):
-    """Makes a span of each call (`invoke_agent`), each attempt to ask the model (`chat`) and each tool (`execute_tool`).
+    """Makes spans of calls (`invoke_agent`), of attempts to ask the model (`chat`) and of tools (`execute_tool`).
 
     It needs `opentelemetry-api`, by `leafward[otel]`; where the spans go is up to OpenTelemetry's SDK, as the program
     has set it up, or to `tracer_provider`. `provider` is the name of the model's provider, such as `openai`. Spans have
@@ -149,8 +149,8 @@ class Tracing(Middleware):
         return span
 
     def _fail(self, span: Span, error: BaseException | None) -> None:
-        if isinstance(error, GeneratorExit):
-            # The stream was left: that is no error of the work.
+        if error is not None and not isinstance(error, Exception):
+            # Stopped, cancelled or left: that is no error of the work.
             _set(span, "error.type", "cancelled")
             return
         kind = "tool_error" if error is None else type(error).__qualname__
