@@ -157,16 +157,12 @@ class CallLayers:
 
         async def asked(request: ModelRequest) -> Shown:
             told = await hooks.tell(before(request))
-            async with aclosing(ask(told.request)) as events:
-                if not hooks.listening(chunk):
-                    async for event in events:
-                        yield event
-                    return
-                async with aclosing(_pieces(events, self._control)) as pieces:
-                    async for event in pieces:
-                        if event.type in _DELTAS:
-                            await hooks.tell(chunk(event))
-                        yield event
+            events = ask(told.request)
+            async with aclosing(_pieces(events, self._control) if hooks.listening(chunk) else events) as shown:
+                async for event in shown:
+                    if isinstance(event, AgentEvent) and event.type in _DELTAS:
+                        await hooks.tell(chunk(event))
+                    yield event
 
         return asked
 
@@ -174,29 +170,19 @@ class CallLayers:
         control = self._control
         newest: AsyncGenerator[AgentEvent] | None = None
 
-        async def asked(request: ModelRequest) -> AsyncGenerator[AgentEvent]:
-            control.end_wait()
-            try:
-                async with aclosing(ask(request)) as events, aclosing(_pieces(events, control)) as pieces:
-                    async for event in pieces:
-                        control.begin_foreign_wait()
-                        try:
-                            yield event
-                        finally:
-                            control.end_wait()
-            finally:
-                control.begin_foreign_wait()
-
-        async def once_more(request: ModelRequest) -> AsyncGenerator[AgentEvent]:
-            nonlocal newest
-            if newest is not None:
-                await newest.aclose()
-            newest = asked(request)
-            async with aclosing(newest) as events:
+        async def again(earlier: AsyncGenerator[AgentEvent], request: ModelRequest) -> Shown:
+            await earlier.aclose()
+            async with aclosing(ask(request)) as events:
                 async for event in events:
                     yield event
 
-        chain = Chain(self._ctx, self._layers.reasoning, once_more)
+        def asked(request: ModelRequest) -> AsyncGenerator[AgentEvent]:
+            nonlocal newest
+            events = ask(request) if newest is None else again(newest, request)
+            newest = _pieces(events, control, lends=True)
+            return newest
+
+        chain = Chain(self._ctx, self._layers.reasoning, asked)
         try:
             control.begin_wait()
             async for event in chain.open(request):
@@ -330,23 +316,8 @@ class _TurnOnce:
             raise ConfigurationError(
                 "on_agent called call_next twice: a turn runs once; ask the model again in on_reasoning"
             )
-        self._running = self._read(request)
+        self._running = _pieces(self._answer(list(request.messages)), self._control, lends=True)
         return self._running
-
-    async def _read(self, request: AgentRequest) -> AsyncGenerator[AgentEvent]:
-        control = self._control
-        control.end_wait()
-        try:
-            answered = self._answer(list(request.messages))
-            async with aclosing(answered) as events, aclosing(_pieces(events, control)) as pieces:
-                async for event in pieces:
-                    control.begin_foreign_wait()
-                    try:
-                        yield event
-                    finally:
-                        control.end_wait()
-        finally:
-            control.begin_foreign_wait()
 
     async def rest(self, request: AgentRequest) -> AsyncGenerator[AgentEvent]:
         """Yield what is left of a turn that is to stop.
@@ -393,27 +364,48 @@ def _same_tool(call: Call, request: ToolRequest) -> ToolRequest:
     return request
 
 
-async def _pieces(events: Shown, control: TurnControl) -> AsyncGenerator[AgentEvent]:
-    """Yield a turn's events, and read the streams of its models here."""
+async def _pieces(events: Shown, control: TurnControl, *, lends: bool = False) -> AsyncGenerator[AgentEvent]:
+    """Yield a turn's events, and read the streams of its models here.
+
+    With `lends`, it is code of users that gets an event: until it comes for the next one, its waits can be ended.
+    """
     loop = asyncio.get_running_loop()
-    async for event in events:
-        if isinstance(event, AgentEvent):
-            yield event
-            continue
-        more, is_handed_out = event.more, False
-        try:
-            async for sent in event.events:
-                shown = more(sent)
-                if shown is None:
-                    event.others.append(sent)
-                    break
-                is_handed_out = True
-                yield shown
-                is_handed_out = False
-                if control.stop is not None:
-                    raise TurnStopped
-                control.waiting = asyncio.current_task(loop)
-        except BaseException as error:
-            if is_handed_out:
-                raise
-            event.error = error
+    begin, end = (control.begin_foreign_wait, control.end_wait) if lends else (_nothing, _nothing)
+    end()
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, AgentEvent):
+                    begin()
+                    try:
+                        yield event
+                    finally:
+                        end()
+                    continue
+                more, is_lent = event.more, False
+                try:
+                    async for sent in event.events:
+                        shown = more(sent)
+                        if shown is None:
+                            event.others.append(sent)
+                            break
+                        is_lent = True
+                        begin()
+                        try:
+                            yield shown
+                        finally:
+                            end()
+                        is_lent = False
+                        if control.stop is not None:
+                            raise TurnStopped
+                        control.waiting = asyncio.current_task(loop)
+                except BaseException as error:
+                    if is_lent:
+                        raise
+                    event.error = error
+    finally:
+        begin()
+
+
+def _nothing() -> None:
+    pass

@@ -59,20 +59,24 @@ class CallHooks:
             TurnStopped: the turn is to stop.
             Exception: what a hook raised.
         """
+        # Around each piece of a stream, so kept to what is needed.
+        hooks = self.listening(type(event))
+        if not hooks:
+            return event
         control, ctx = self._control, self._ctx
-        for hook in self.listening(type(event)):
-            control.begin_wait()
-            try:
+        control.begin_wait()
+        try:
+            for hook in hooks:
                 found = hook.on_event(event, ctx)
                 if found is not None and not isinstance(found, HookEvent):
                     found = await _awaitable(hook, found)
-            except BaseException as error:
-                if control.was_ended() and isinstance(error, asyncio.CancelledError):
-                    raise TurnStopped from None
-                raise
-            control.end_wait()
-            if found is not None and found is not event:
-                event = _changed(hook, event, found)
+                if found is not None and found is not event:
+                    event = _changed(hook, event, found)
+        except BaseException as error:
+            if control.was_ended() and isinstance(error, asyncio.CancelledError):
+                raise TurnStopped from None
+            raise
+        control.end_wait()
         return event
 
     async def tell_in_tool(self, event: E) -> E:
@@ -82,22 +86,19 @@ class CallHooks:
             TurnStopped: the turn was interrupted.
             Exception: what a hook raised.
         """
-        for hook in self.listening(type(event)):
-            found = hook.on_event(event, self._ctx)
-            if found is not None and not isinstance(found, HookEvent):
-                found = await self._until_interrupted(_awaitable(hook, found))
-            if found is not None and found is not event:
-                event = _changed(hook, event, found)
-        return event
-
-    async def _until_interrupted(self, answer: Awaitable[Any]) -> Any:
+        hooks = self.listening(type(event))
+        if not hooks:
+            return event
         control = self._control
-        is_late = control.stop == "interrupt"
-        wait = asyncio.timeout(0 if is_late else None)
+        wait = asyncio.timeout(0 if control.stop == "interrupt" else None)
         try:
             async with wait:
                 control.tool_waits.add(wait)
-                return await answer
+                for hook in hooks:
+                    found = await _answer(hook, event, self._ctx)
+                    if found is not None and found is not event:
+                        event = _changed(hook, event, found)
+                return event
         except TimeoutError:
             if wait.expired():
                 raise TurnStopped from None

@@ -62,9 +62,12 @@ class Chain(Generic[Request, Event]):
 
     async def aclose(self) -> None:
         """Close all streams."""
-        async with AsyncExitStack() as stack:
-            while self._opened:
-                stack.push_async_callback(self._opened.pop(0).aclose)
+        opened, self._opened = self._opened, []
+        # Usually all have ended, and have no frame any more.
+        if left := [stream for stream in opened if stream.ag_frame is not None]:
+            async with AsyncExitStack() as stack:
+                for stream in left:
+                    stack.push_async_callback(stream.aclose)
 
 
 async def _read(step: Step, found: object) -> AsyncGenerator[Any]:
