@@ -125,7 +125,7 @@ class CallHooks:
             except TurnStopped:
                 _log.warning("%s was cut off in %s: the turn stops", type(hook).__name__, kind.__name__)
             except Exception:  # noqa: BLE001  (the call has its end; an error of a hook masks nothing)
-                _log.exception("%s failed in %s", type(hook).__name__, kind.__name__)
+                _log.error("%s failed in %s", type(hook).__name__, kind.__name__, exc_info=True)
 
     async def _tell_one(self, hook: Hook, event: HookEvent, is_ending: bool) -> None:
         if is_ending or self._control.stop is not None:

@@ -64,7 +64,7 @@ class Chain(Generic[Request, Event]):
         """Close all streams."""
         opened, self._opened = self._opened, []
         # Usually all have ended, and have no frame any more.
-        if left := [stream for stream in opened if stream.ag_frame is not None]:
+        if left := [stream for stream in opened if getattr(stream, "ag_frame", stream) is not None]:
             async with AsyncExitStack() as stack:
                 for stream in left:
                     stack.push_async_callback(stream.aclose)
