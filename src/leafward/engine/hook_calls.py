@@ -15,8 +15,8 @@ from leafward.tools.runtime_context import RuntimeContext
 
 E = TypeVar("E", bound=HookEvent)
 
-END_S = 5.0
-"""How long a hook may take that runs because its call ends."""
+END_S = 2.0
+"""How long a hook may take that runs because its call ends: two such hooks do not outlast a shutdown."""
 
 _log = logging.getLogger("leafward.engine")
 

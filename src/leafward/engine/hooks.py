@@ -129,6 +129,6 @@ class Hook:
 
         The method may be async. What it raises ends the call, but at the end of a call, in `PostCallEvent` and
         `ErrorEvent`, it is logged. An interrupt ends its waits. So does a shutdown, except in the events of a tool,
-        where the hook counts as part of the tool; and a hook that runs because its call ends has 5 seconds.
+        where the hook counts as part of the tool; and a hook that runs because its call ends has 2 seconds.
         """
         return None

@@ -5,6 +5,7 @@ from datetime import datetime
 from os import PathLike
 from typing import Any, Literal, Self, overload
 
+from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule
 from leafward.core.agent_state import AgentState
 from leafward.core.archive import Archive
 from leafward.core.attached_state import AttachedState
@@ -24,6 +25,7 @@ from leafward.core.tree import Outline, TreeNode
 from leafward.engine.agent import ReActAgent
 from leafward.engine.agent_calls import PartialReasoning, ShutdownState
 from leafward.engine.events import AgentEvent
+from leafward.engine.questions import Question
 from leafward.engine.turn_input import Input
 from leafward.portal.iterator import BlockingIterator as BlockingIterator
 from leafward.sessions.changes import Change
@@ -830,7 +832,8 @@ class BlockingReActAgent:
     `store` is a URL, an open store or a store of states; without one, states are JSON files in AgentScope's directory.
     One agent serves any number of users and sessions at once, and calls to one session run one after the other, here
     and in other processes. Agents that are called with the same user and session in one store share the conversation,
-    unless `state_name` or `slot="off"` keeps them apart. What an agent opened itself is closed by `close()`, or by
+    unless `state_name` or `slot="off"` keeps them apart. The first middleware is the outermost one; the hooks are those
+    that `hooks` holds when a call begins. What an agent opened itself is closed by `close()`, or by
     `async with`.
 
     Raises:
@@ -901,6 +904,43 @@ class BlockingReActAgent:
         Raises:
             ConfigurationError: a custom store of states keeps no steps.
             SessionNotFound: the session was deleted meanwhile.
+        """
+
+    def questions(self, user_id: str | None = None, session_id: str | None = None) -> list[Question]:
+        """Return the calls of a session that wait for the user's answer, whichever process has asked.
+
+        Those whose `ask_timeout` is over are not among them: the next call declines them.
+        """
+
+    def answer(
+        self, user_id: str | None, session_id: str | None, answers: Mapping[str, bool] | Sequence[Mapping[str, Any]]
+    ) -> Message:
+        """Answer questions, and return the reply of the turn that goes on; those that are left are asked again.
+
+        `answers` is a dict with True or False for each call's id, or a list of
+        `{"confirmed": True, "toolCall": call, "rules": [rule]}`: the call may be edited, and the rules are kept in the
+        session. The same answers again change nothing.
+
+        Raises:
+            ValueError: an answer is for a call that is not asked about, or does not fit it; nothing was changed.
+            Exception: as `call`.
+        """
+
+    def get_permissions(self, user_id: str | None = None, session_id: str | None = None) -> PermissionContext:
+        """Return the mode and the rules of a session, as they are stored."""
+
+    def set_permission_mode(self, user_id: str | None, session_id: str | None, mode: Mode) -> None:
+        """Give a session another mode, which is stored at once; a turn that runs takes it over at its next step.
+
+        Raises:
+            ConfigurationError: there is no such mode.
+        """
+
+    def add_rule(self, user_id: str | None, session_id: str | None, rule: PermissionRule | Mapping[str, Any]) -> None:
+        """Add a rule to those of a session; it is stored at once, and a turn that runs takes it over at its next step.
+
+        Raises:
+            ValueError: it is not a rule that allows, denies or asks.
         """
 
     def get_agent_state(
