@@ -12,6 +12,7 @@ from typing import Any
 from leafward import ReActAgent, RuntimeContext, open_store, tool
 from leafward.engine import BlockEnd, CallDelta, ModelEvent, ModelRequest, Stop, TextDelta
 from leafward.stores.gate import Gate
+from turns.layer_costs import added_to_a_call, added_to_a_piece
 from turns.loop import ANSWER, QUESTION, WRITTEN, Loop, serve
 from turns.sdk_stream import Streams
 from turns.tool_costs import at_once, large_result, schemas
@@ -65,7 +66,10 @@ class Leafward(Loop):
 
     async def open(self, path: str) -> None:
         self._store: Any = await open_store(f"sqlite:///{path}/leafward.db")
-        self._agent = ReActAgent("adder", self._script, store=self._store, tools=[add], max_iterations=100)
+        self._agent = self._made(self._store)
+
+    def _made(self, store: Any, **options: Any) -> ReActAgent:
+        return ReActAgent("adder", self._script, store=store, tools=[add], max_iterations=100, **options)
 
     async def call(self, session: int, rounds: int) -> str:
         self._script.rounds = rounds
@@ -98,6 +102,15 @@ class Leafward(Loop):
         model = await _per_piece(streams.by_model(), pieces)
         await streams.close()
         return {"sdk": sdk, "model": model}
+
+    async def layers(self, rounds: int, times: int) -> dict[str, float]:
+        """Return the seconds of a call with so many rounds of tools, without and with middleware and hooks."""
+        self._script.rounds = rounds
+        return await added_to_a_call(self._store, self._made, times)
+
+    async def layer_chunks(self, pieces: int) -> dict[str, float]:
+        """Return the nanoseconds of one piece of a stream, with and without middleware and hooks."""
+        return await added_to_a_piece(Words, pieces)
 
     async def tools_at_once(self, calls: int) -> dict[str, float]:
         """Return the seconds of a call with ten tools at once, and of its commits."""

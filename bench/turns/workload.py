@@ -14,6 +14,7 @@ from setting import Setting
 from tables import NOTHING, Section, duration, times
 
 from turns.costs import KINDS, LENGTHS, TABLE, Costs, bytes_of_a_call, count
+from turns.layer_costs import HOOKS, MIDDLEWARES
 from turns.tool_costs import SLOWEST_S
 
 ROUNDS = (0, 10)
@@ -124,6 +125,9 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     read = [ask("sdk_chunks", pieces=5_000) for _ in range(profile.turn_rounds)]
     sdk, model = (statistics.median(one[name] for one in read) for name in ("sdk", "model"))
     sdk_ratio = statistics.median(one["model"] / one["sdk"] for one in read)
+    layered = [ask("layer_chunks", pieces=20_000) for _ in range(profile.turn_rounds)]
+    one_middleware, one_hook = (statistics.median(one[name] for one in layered) for name in ("middleware", "hook"))
+    calls = {rounds: ask("layers", rounds=rounds, times=profile.turns * profile.turn_rounds) for rounds in ROUNDS}
     queue = statistics.median(ask("queue", turns=20_000) for _ in range(profile.turn_rounds))
     ten = ask("tools_at_once", calls=profile.turn_rounds)
     ten_ratio = ten["call"] / (SLOWEST_S + ten["commits"])
@@ -147,6 +151,15 @@ def _tell_alone(setting: Setting, team: Team) -> None:
         ["one piece of a stream, through an agent", f"{agent:,.0f} ns ({times(ratio)})"],
         ["one piece of a stream of OpenAI's SDK", f"{sdk / 1_000:,.1f} µs"],
         ["the same through OpenAIChatModel", f"{model / 1_000:,.1f} µs ({times(sdk_ratio)})"],
+        ["what one middleware that passes pieces on adds to a piece", f"{one_middleware:,.0f} ns"],
+        ["what one hook that is called for pieces adds to a piece", f"{one_hook:,.0f} ns"],
+        *(
+            [
+                f"a call with {rounds} rounds of tools, {MIDDLEWARES} middlewares at all points and {HOOKS} hooks",
+                f"{duration(one['layers'])} ({times(one['layers'] / one['alone'])} that of the agent alone)",
+            ]
+            for rounds, one in calls.items()
+        ),
         ["a turn of the local queue", f"{queue / 1_000:.1f} µs"],
         ["a call with ten tools at once, the slowest of 100 ms", f"{ten['call'] * 1_000:,.1f} ms"],
         ["the slowest, and as many commits one after the other", f"{(SLOWEST_S + ten['commits']) * 1_000:,.1f} ms"],
@@ -160,6 +173,9 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     setting.sections.append(section)
     setting.facts["turns chunk ratio"] = ratio
     setting.facts["turns SDK chunk ratio"] = sdk_ratio
+    setting.facts["turns middleware us"] = one_middleware / 1_000
+    setting.facts["turns hook us"] = one_hook / 1_000
+    setting.facts["turns call with layers"] = max(one["layers"] / one["alone"] for one in calls.values())
     setting.facts["turns queue us"] = queue / 1_000
     setting.facts["turns ten tools"] = ten_ratio
     setting.facts["turns large result"] = large

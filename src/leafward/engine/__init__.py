@@ -13,8 +13,26 @@ if TYPE_CHECKING:
     from leafward.engine.budget import Budget as Budget
     from leafward.engine.events import AgentEvent as AgentEvent
     from leafward.engine.events import EventType as EventType
+    from leafward.engine.hooks import ActingChunkEvent as ActingChunkEvent
+    from leafward.engine.hooks import ErrorEvent as ErrorEvent
+    from leafward.engine.hooks import Hook as Hook
+    from leafward.engine.hooks import HookEvent as HookEvent
+    from leafward.engine.hooks import PostActingEvent as PostActingEvent
+    from leafward.engine.hooks import PostCallEvent as PostCallEvent
+    from leafward.engine.hooks import PostReasoningEvent as PostReasoningEvent
+    from leafward.engine.hooks import PostSummaryEvent as PostSummaryEvent
+    from leafward.engine.hooks import PreActingEvent as PreActingEvent
+    from leafward.engine.hooks import PreCallEvent as PreCallEvent
+    from leafward.engine.hooks import PreReasoningEvent as PreReasoningEvent
+    from leafward.engine.hooks import PreSummaryEvent as PreSummaryEvent
+    from leafward.engine.hooks import ReasoningChunkEvent as ReasoningChunkEvent
+    from leafward.engine.hooks import SummaryChunkEvent as SummaryChunkEvent
     from leafward.engine.memory import InMemoryMemory as InMemoryMemory
     from leafward.engine.memory import Memory as Memory
+    from leafward.engine.middleware import AgentRequest as AgentRequest
+    from leafward.engine.middleware import CallNext as CallNext
+    from leafward.engine.middleware import Middleware as Middleware
+    from leafward.engine.middleware import ToolRequest as ToolRequest
     from leafward.engine.models.anthropic_model import AnthropicModel as AnthropicModel
     from leafward.engine.models.model import ChatModel as ChatModel
     from leafward.engine.models.model import ModelRequest as ModelRequest
@@ -40,6 +58,8 @@ if TYPE_CHECKING:
     from leafward.engine.shutdown import install_shutdown_signals as install_shutdown_signals
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import Toolkit as Toolkit
+    from leafward.engine.tracing import Tracing as Tracing
+    from leafward.tools.runner import Outcome as Outcome
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
     from leafward.tools.toolkit import ToolGroup as ToolGroup
 
@@ -48,7 +68,29 @@ _HOMES = {
     "leafward.engine.agent_calls": ("PartialReasoning", "ShutdownState"),
     "leafward.engine.budget": ("Budget",),
     "leafward.engine.events": ("AgentEvent", "EventType"),
+    "leafward.engine.hooks": (
+        "ActingChunkEvent",
+        "ErrorEvent",
+        "Hook",
+        "HookEvent",
+        "PostActingEvent",
+        "PostCallEvent",
+        "PostReasoningEvent",
+        "PostSummaryEvent",
+        "PreActingEvent",
+        "PreCallEvent",
+        "PreReasoningEvent",
+        "PreSummaryEvent",
+        "ReasoningChunkEvent",
+        "SummaryChunkEvent",
+    ),
     "leafward.engine.memory": ("InMemoryMemory", "Memory"),
+    "leafward.engine.middleware": (
+        "AgentRequest",
+        "CallNext",
+        "Middleware",
+        "ToolRequest",
+    ),
     "leafward.engine.models.anthropic_model": ("AnthropicModel",),
     "leafward.engine.models.model": ("ChatModel", "ModelRequest"),
     "leafward.engine.models.model_error": ("ModelError",),
@@ -71,31 +113,50 @@ _HOMES = {
     "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
     "leafward.engine.state_module": ("StateModule",),
     "leafward.engine.toolkit": ("Toolkit",),
-    "leafward.tools.toolkit": ("ToolGroup",),
+    "leafward.engine.tracing": ("Tracing",),
+    "leafward.tools.runner": ("Outcome",),
     "leafward.tools.runtime_context": ("RuntimeContext",),
+    "leafward.tools.toolkit": ("ToolGroup",),
 }
 
 __all__ = [
+    "ActingChunkEvent",
     "AgentEvent",
+    "AgentRequest",
     "AnthropicModel",
     "BlockEnd",
     "Budget",
     "CallDelta",
+    "CallNext",
     "ChatModel",
+    "ErrorEvent",
     "EventType",
+    "Hook",
+    "HookEvent",
     "InMemoryMemory",
     "Memory",
+    "Middleware",
     "ModelError",
     "ModelEvent",
     "ModelRequest",
     "ModelUsage",
     "OpenAIChatModel",
     "Opinion",
+    "Outcome",
     "Plan",
     "PlanMode",
     "PlanNotebook",
+    "PostActingEvent",
+    "PostCallEvent",
+    "PostReasoningEvent",
+    "PostSummaryEvent",
+    "PreActingEvent",
+    "PreCallEvent",
+    "PreReasoningEvent",
+    "PreSummaryEvent",
     "Question",
     "ReActAgent",
+    "ReasoningChunkEvent",
     "Reply",
     "RuntimeContext",
     "ShutdownManager",
@@ -104,10 +165,13 @@ __all__ = [
     "StateModule",
     "Stop",
     "SubTask",
+    "SummaryChunkEvent",
     "TextDelta",
     "ThinkingDelta",
     "ToolGroup",
+    "ToolRequest",
     "Toolkit",
+    "Tracing",
     "WholePart",
     "install_shutdown_signals",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Literal, Self
 
 from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule
@@ -29,10 +30,14 @@ from leafward.engine.agent_options import (
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
 from leafward.engine.budget import Budget, check_budget
+from leafward.engine.call_layers import CallLayers, Layers
 from leafward.engine.child_sessions import begin_child, interrupted_with_parent
 from leafward.engine.custom_states import CustomStates, states_of
 from leafward.engine.events import AgentEvent
+from leafward.engine.hook_calls import check_hooks
+from leafward.engine.hooks import Hook
 from leafward.engine.memory import InMemoryMemory, MemoryOfAgent
+from leafward.engine.middleware import AgentRequest, Middleware
 from leafward.engine.model_call import OpenStream
 from leafward.engine.models.model import ChatModel
 from leafward.engine.own_tools import own_requests, with_own_tools
@@ -74,7 +79,8 @@ class ReActAgent:
     `store` is a URL, an open store or a store of states; without one, states are JSON files in AgentScope's directory.
     One agent serves any number of users and sessions at once, and calls to one session run one after the other, here
     and in other processes. Agents that are called with the same user and session in one store share the conversation,
-    unless `state_name` or `slot="off"` keeps them apart. What an agent opened itself is closed by `close()`, or by
+    unless `state_name` or `slot="off"` keeps them apart. The first middleware is the outermost one; the hooks are those
+    that `hooks` holds when a call begins. What an agent opened itself is closed by `close()`, or by
     `async with`.
 
     Raises:
@@ -92,6 +98,8 @@ class ReActAgent:
         agent_id: str | None = None,
         system_prompt: str = "",
         tools: Mapping[str, Tool] | Iterable[ToolLike] = (),
+        middlewares: Sequence[Middleware] = (),
+        hooks: Sequence[Hook] = (),
         store: AgentStoreLike = None,
         state_name: str = "agent_state",
         default_session_id: str | None = None,
@@ -137,10 +145,12 @@ class ReActAgent:
             compaction=compacts,
             is_custom=self._store.is_custom,
         )
+        self._layers = Layers(middlewares)
+        self.hooks: list[Hook] = check_hooks(hooks)
         self._setup = TurnSetup(
             name,
             model,
-            own_requests(system_prompt.strip(), plan, task_list=task_list),
+            own_requests(system_prompt.strip(), plan, task_list=task_list, prompts=self._layers.prompt),
             toolkit,
             max_iterations=max_iterations,
             retries=retries,
@@ -268,30 +278,47 @@ class ReActAgent:
             yield AgentEvent("AGENT_START", name=self.name)
             if held.control.is_shutting_down:
                 raise AgentShuttingDown(self.name)
-            setup = await self._context.setup_for(self._setup, place, key, held)
-            state_name = self._options.state_name
-            taken = await take_input(
-                given,
-                log,
-                held.control,
-                tools=setup.tools,
-                state_name=state_name,
-                ask_timeout=self._ask_timeout,
-            )
-            if isinstance(taken, TakenInput):
-                held.control.interrupt_control = log.state.interrupt_control
-                context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
-                turn = Turn(setup, log, taken, place, held, context)
-                with interrupted_with_parent(ctx, held.control):
-                    async with aclosing(turn.events()) as events:
-                        async for event in events:
-                            yield event
-            else:
-                if not log.is_projected:
-                    await log.project()
-                reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
-                yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
+            context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
+            layers = CallLayers(self._layers, self.hooks, context, held.control)
+            model = getattr(self._setup.model, "name", "")
+            request = AgentRequest(given, self.name, self.agent_id, model if isinstance(model, str) else "")
+            with interrupted_with_parent(ctx, held.control):
+                answered = layers.agent(request, partial(self._answer, log, place, held, context, layers))
+                async with aclosing(answered) as events:
+                    async for event in events:
+                        yield event
         yield AgentEvent("AGENT_END", name=self.name)
+
+    async def _answer(
+        self,
+        log: StepLog,
+        place: Place,
+        held: Held,
+        context: RuntimeContext,
+        layers: CallLayers,
+        given: list[Message],
+    ) -> AsyncGenerator[AgentEvent | OpenStream]:
+        """Take the input, and run its turn, or return the reply it has."""
+        setup = await self._context.setup_for(self._setup, place, log.key, held)
+        taken = await take_input(
+            read_input(given or None),
+            log,
+            held.control,
+            tools=setup.tools,
+            state_name=self._options.state_name,
+            ask_timeout=self._ask_timeout,
+        )
+        if isinstance(taken, TakenInput):
+            held.control.interrupt_control = log.state.interrupt_control
+            turn = Turn(setup, log, taken, place, held, context, layers)
+            async with aclosing(turn.events()) as events:
+                async for event in events:
+                    yield event
+            return
+        if not log.is_projected:
+            await log.project()
+        reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
+        yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
 
     # Reaching a turn.
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from leafward.core.message import message_copy
+from leafward.core.message import Message, message_copy
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel, ModelRequest, open_stream
 from leafward.engine.models.model_error import ModelError
-from leafward.engine.models.model_events import ModelEvent
+from leafward.engine.models.model_events import ModelEvent, WholePart
 from leafward.engine.models.reply import Reply
 from leafward.engine.turn_control import TurnControl, TurnStopped
 
@@ -61,6 +61,10 @@ class ModelCall:
 
     def __init__(self, model: ChatModel, request: ModelRequest, control: TurnControl, *, retries: int) -> None:
         self.reply = Reply()
+        self.is_shown = False
+        """Whether the reader was shown something of this reply."""
+        self.has_ended = False
+        """Whether the reply is whole."""
         self._model = model
         self._request = request
         self._control = control
@@ -75,7 +79,7 @@ class ModelCall:
         """
         control = self._control
         for attempt in range(self._retries + 1):
-            self.reply = Reply()
+            self.reply, self.is_shown = Reply(), True
             yield self.reply.begin()
             try:
                 async with self._asked() as stream:
@@ -89,16 +93,23 @@ class ModelCall:
                     control.end_wait()
             except ModelError as error:
                 # Of the attempt that failed nothing is kept, also if the turn is stopped or left now.
-                failed, self.reply = self.reply, Reply()
+                failed, self.reply, self.is_shown = self.reply, Reply(), False
                 for event in failed.end(discarded=True):
                     yield event
                 if not error.temporary or attempt == self._retries:
                     raise
                 await self._rest(error, attempt)
             else:
+                self.has_ended = True
                 for event in self.reply.end():
                     yield event
                 return
+
+    def answer(self, message: Message) -> None:
+        """Have a message that did not come from the model as its reply."""
+        self.reply, self.has_ended = Reply(id=message.id), True
+        for part in message.parts:
+            self.reply.add(WholePart(part))
 
     @asynccontextmanager
     async def _asked(self) -> AsyncGenerator[AsyncIterator[ModelEvent]]:
@@ -110,7 +121,7 @@ class ModelCall:
             messages = [message_copy(message) for message in self._request.messages]
             async with open_stream(self._model, replace(self._request, messages=messages)) as stream:
                 yield stream
-        except (asyncio.CancelledError, Exception) as error:
+        except (asyncio.CancelledError, TurnStopped, Exception) as error:
             # A model may turn its cancellation into an error of its provider.
             if control.was_ended():
                 raise TurnStopped from None

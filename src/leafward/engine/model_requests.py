@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from inspect import isawaitable
 
 from leafward.core.agent_state import AgentState
+from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message, user
+from leafward.engine.middleware_chain import name_of
 from leafward.engine.models.model import ModelRequest
 from leafward.engine.paired_requests import paired
 from leafward.tools.definition import Tool
@@ -15,6 +17,8 @@ from leafward.tools.runtime_context import RuntimeContext
 
 PromptPart = Callable[[RuntimeContext], str | Awaitable[str]]
 """Returns a part of the system prompt for one request; empty for none."""
+PromptStep = Callable[[RuntimeContext, str], str | Awaitable[str]]
+"""Returns the system prompt of one request, made of the one it is given."""
 Reminder = Callable[[AgentState], str | None]
 """Returns words that a model is shown behind the conversation, in one request only."""
 
@@ -29,6 +33,8 @@ class ModelRequests:
     parts: Sequence[PromptPart] = ()
     """What is added below the system prompt, in this order."""
     reminders: Sequence[Reminder] = ()
+    prompts: Sequence[PromptStep] = ()
+    """What makes of the whole prompt another one, in this order."""
 
     async def make(
         self, context: Sequence[Message], ctx: RuntimeContext, *, tools: Mapping[str, Tool], reminder: str | None = None
@@ -49,4 +55,10 @@ class ModelRequests:
         for part in self.parts:
             found = part(ctx)
             said.append(await found if isawaitable(found) else found)
-        return "\n\n".join(words for words in said if words)
+        prompt = "\n\n".join(words for words in said if words)
+        for step in self.prompts:
+            changed = step(ctx, prompt)
+            prompt = await changed if isawaitable(changed) else changed
+            if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]  (users write it)
+                raise ConfigurationError(f"{name_of(step)} returned {prompt!r}: return the system prompt, a text")
+        return prompt

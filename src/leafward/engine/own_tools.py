@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from leafward.core.errors import ConfigurationError
 from leafward.engine.group_tool import group_tool
-from leafward.engine.model_requests import ModelRequests
+from leafward.engine.model_requests import ModelRequests, PromptStep
 from leafward.engine.plan_mode import PlanMode
 from leafward.engine.todo_list import reminder, todo_tool
 from leafward.tools.toolkit import Toolkit
@@ -29,6 +31,9 @@ def with_own_tools(toolkit: Toolkit, plan: PlanMode | None, *, task_list: bool) 
     return toolkit
 
 
-def own_requests(system_prompt: str, plan: PlanMode | None, *, task_list: bool) -> ModelRequests:
+def own_requests(
+    system_prompt: str, plan: PlanMode | None, *, task_list: bool, prompts: Sequence[PromptStep] = ()
+) -> ModelRequests:
     """Return what makes the requests of an agent: with what is said of the plan, and the reminder of the todo list."""
-    return ModelRequests(system_prompt, [] if plan is None else [plan.prompt], [reminder] if task_list else [])
+    parts = [] if plan is None else [plan.prompt]
+    return ModelRequests(system_prompt, parts, [reminder] if task_list else [], prompts)

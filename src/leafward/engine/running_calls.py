@@ -19,6 +19,7 @@ from leafward.tools.runtime_context import RuntimeContext, for_tool
 from leafward.tools.toolkit import Toolkit
 
 if TYPE_CHECKING:
+    from leafward.engine.call_layers import CallLayers
     from leafward.stores.leases.lease import Lease
 
 Started = asyncio.Task[Outcome | None]
@@ -42,12 +43,14 @@ class RunningCalls:
         *,
         forced: asyncio.Future[None],
         enter: Callable[[], None],
+        layers: CallLayers,
     ) -> None:
         self._tools = tools
         self._ctx = ctx
         self._lease = lease
         self._forced = forced
         self._enter = enter
+        self._layers = layers
         self.running: dict[Started, Call] = {}
         self._begun: set[tuple[str, str]] = set()
         """All calls that were started; replies may use the same ids."""
@@ -88,8 +91,13 @@ class RunningCalls:
 
     async def _perform(self, call: Call, offered: Mapping[str, Tool], probed: bool) -> Outcome | None:
         """Return what became of a call; `None` if nothing finds out."""
+        key = idempotency_key(call.message.id, call.id)
+        token = None if self._lease is None else self._lease.token
+        ctx = for_tool(self._ctx, idempotency_key=key, fencing_token=token)
         try:
-            return await self._attempt(call, offered, probed)
+            return await self._layers.acting(
+                call, ctx, lambda arguments: self._attempt(call, arguments, ctx, offered, probed)
+            )
         except LeaseLost as error:
             if self.is_lost(error):
                 raise
@@ -98,16 +106,17 @@ class RunningCalls:
             log_failure(call.name, outcome)
             return outcome
 
-    async def _attempt(self, call: Call, offered: Mapping[str, Tool], probed: bool) -> Outcome | None:
+    async def _attempt(
+        self, call: Call, arguments: object, ctx: RuntimeContext, offered: Mapping[str, Tool], probed: bool
+    ) -> Outcome | None:
         tool = offered.get(call.name)
         if tool is None:
             known = ", ".join(offered) or "none"
             why = "there is no tool" if call.name not in self._tools else "this session has not activated the tool"
             return failed(f"{why} {call.name!r}. Call one of: {known}.")
-        key = idempotency_key(call.message.id, call.id)
         if probed:
             try:
-                found = await ask_probe(tool, call.written, key)
+                found = await ask_probe(tool, arguments, ctx.idempotency_key or "")
             except StoreError:
                 raise
             except Exception as error:
@@ -117,9 +126,7 @@ class RunningCalls:
                 return None
             if found is not None:
                 return found
-        token = None if self._lease is None else self._lease.token
-        ctx = for_tool(self._ctx, idempotency_key=key, fencing_token=token)
-        outcome = await attempt(tool, call.written, ctx, check=self._check_lease)
+        outcome = await attempt(tool, arguments, ctx, check=self._check_lease)
         log_failure(tool.name, outcome)
         return outcome
 

@@ -58,6 +58,7 @@ class StepLog(Protocol):
     The turn changes `state` and calls `commit`, which stores what is new.
     """
 
+    key: SessionKey
     state: AgentState
     note: TurnNote | None
     """The note of the turn that the last message belongs to."""

@@ -9,24 +9,25 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from leafward.core.calls import Call
-from leafward.core.errors import AgentShuttingDown
+from leafward.core.errors import AgentShuttingDown, ConfigurationError
 from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.agent_compaction import AgentCompaction
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
 from leafward.engine.call_checks import judge_calls, refused_by_plan
+from leafward.engine.call_layers import CallLayers
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.context_keeper import ContextKeeper, SessionOfTurn
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import ModelCall, OpenStream
 from leafward.engine.model_requests import ModelRequests
-from leafward.engine.models.model import ChatModel
+from leafward.engine.models.model import ChatModel, ModelRequest
 from leafward.engine.models.model_error import ModelError
 from leafward.engine.models.reply import Reply
 from leafward.engine.plan_mode import PlanMode
 from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states
 from leafward.engine.recovery import open_calls, plan_calls, rename_repeated
-from leafward.engine.reply_reason import REASON
+from leafward.engine.reply_reason import REASON, with_reason
 from leafward.engine.running_calls import RunningCalls
 from leafward.engine.step_log import StepLog
 from leafward.engine.turn_control import TurnStopped
@@ -67,21 +68,36 @@ class Turn:
     """A turn of one session, which it has for itself until it ends."""
 
     def __init__(
-        self, setup: TurnSetup, log: StepLog, taken: TakenInput, place: Place, held: Held, ctx: RuntimeContext
+        self,
+        setup: TurnSetup,
+        log: StepLog,
+        taken: TakenInput,
+        place: Place,
+        held: Held,
+        ctx: RuntimeContext,
+        layers: CallLayers,
     ) -> None:
         self._setup = setup
         self._ctx = ctx
         self._taken = taken
         self._held = held
         self._control = held.control
+        self._layers = layers
         self._record = TurnRecord(log, taken.note, held, setup.budget)
         self._calls = RunningCalls(
-            setup.tools, ctx, held.lease, forced=held.control.forced, enter=lambda: enter_tool(place, held)
+            setup.tools,
+            ctx,
+            held.lease,
+            forced=held.control.forced,
+            enter=lambda: enter_tool(place, held),
+            layers=layers,
+        )
+        self._end = held.control.turn = TurnEnd(
+            self._record, self._calls, held.control, setup.name, setup.tools, layers
         )
         self._keeper = ContextKeeper(
             setup.compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
         )
-        self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, setup.tools)
         self._end.has_input = not taken.is_new
 
     async def events(self) -> AsyncGenerator[AgentEvent | OpenStream]:
@@ -162,13 +178,16 @@ class Turn:
                 await self._count(reply)
                 continue
             reminder = None
-            message = self._take(reply)
+            message = await self._take(reply)
             if open_calls(self._record.context):
                 async with aclosing(self._act(message)) as parts:
                     async for part in parts:
                         yield part
             else:
                 await self._look_once_more()
+                if not self._control.steering:
+                    await self._layers.replies(message)
+                    await self._look_once_more()
                 if not self._control.steering:
                     await self._end.finish(message)
             if self._end.result is not None:
@@ -211,35 +230,70 @@ class Turn:
 
     async def _asked(self, reminder: str | None, *, tools: bool = True) -> Part:
         """Ask the model; `_answer` is what it sends. A conversation that is too long is made shorter first."""
-        shown, setup = await self._keeper.before_request(), self._setup
+        shown = await self._keeper.before_request()
         while True:
             for event in shown:
                 yield event
             offered = self._calls.offered() if tools else {}
-            request = await setup.requests.make(self._record.context, self._ctx, tools=offered, reminder=reminder)
-            self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
+            with self._control.endable():
+                # Parts of the prompt are made by code of users.
+                request = await self._setup.requests.make(
+                    self._record.context, self._ctx, tools=offered, reminder=reminder
+                )
             try:
-                async with aclosing(self._record.asked.events()) as events:
+                async with aclosing(self._layers.reasoning(request, self._ask, is_summary=not tools)) as events:
                     async for event in events:
+                        if (
+                            isinstance(event, AgentEvent)
+                            and event.message is not None
+                            and event.type == "MODEL_CALL_END"
+                        ):
+                            # A middleware has answered.
+                            self._record.asked = self._record.asked or self._model_call(request)
+                            self._record.asked.answer(event.message)
                         yield event
                 return
             except ModelError as error:
                 shown = await self._keeper.cure(error)
+                self._record.asked = None
+
+    async def _ask(self, request: ModelRequest) -> Part:
+        """Ask the model; again, if a middleware wishes, and then nothing is kept of the first reply."""
+        if (earlier := self._record.asked) is not None:
+            if earlier.is_shown:
+                for event in earlier.reply.end(discarded=True):
+                    yield event
+            await self._count(earlier.reply)
+            await self._record.check_budget()
+        self._record.asked = self._model_call(request)
+        async with aclosing(self._record.asked.events()) as events:
+            async for event in events:
+                yield event
+
+    def _model_call(self, request: ModelRequest) -> ModelCall:
+        return ModelCall(self._layers.model(self._setup.model), request, self._control, retries=self._setup.retries)
 
     def _answer(self) -> Reply:
         """Return the whole reply of the model.
 
         Raises:
-            ConfigurationError: there is a budget, and the model has not said what it used.
+            ConfigurationError: there is a budget, and the model has not said what it used; or a middleware has left
+                out the reply.
         """
-        reply = self._record.reply
-        assert reply is not None
+        asked = self._record.asked
+        if asked is None or not asked.has_ended:
+            raise ConfigurationError(
+                "no whole reply came out of on_reasoning: pass on the events of call_next(request) to their end, or "
+                'yield AgentEvent("MODEL_CALL_END", message=reply) in their place'
+            )
+        reply = asked.reply
         self._record.check_usage(reply)
         return reply
 
-    def _take(self, reply: Reply, **metadata: str) -> Message:
+    async def _take(self, reply: Reply, *, is_summary: bool = False, **metadata: str) -> Message:
         """Put the model's reply into the conversation."""
-        message = rename_repeated(reply.message(name=self._setup.name, metadata=metadata or None))
+        message = reply.message(name=self._setup.name, metadata=metadata or None)
+        message = rename_repeated(await self._layers.replied(message, is_summary=is_summary))
         self._record.take(reply, message)
         return message
 
@@ -289,6 +343,7 @@ class Turn:
         self, reply: Message, calls: Sequence[Call], denied: Sequence[CallResult] = ()
     ) -> AsyncGenerator[AgentEvent]:
         """Leave the turn open until the user has answered, and ask."""
+        await self._layers.replies(with_reason(reply, "PERMISSION_ASKING"))
         self._look()
         await self._end.wait_for_user(reply, "PERMISSION_ASKING", denied)
         async with aclosing(self._denied(reply, denied)) as events:
@@ -342,6 +397,7 @@ class Turn:
 
     async def _suspended(self, reply: Message, calls: Sequence[Call]) -> AsyncGenerator[AgentEvent]:
         """Leave the turn open until the results of external tools are sent, and ask for them."""
+        await self._layers.replies(with_reason(reply, "TOOL_SUSPENDED"))
         self._look()
         await self._end.wait_for_user(reply, "TOOL_SUSPENDED")
         # What a reader does with them changes nothing of the conversation.
@@ -356,8 +412,9 @@ class Turn:
             self._record.take(reply, None)
             calls: list[Call] = []
         else:
-            said = self._take(reply, **{REASON: "MAX_ITERATIONS"})
+            said = await self._take(reply, is_summary=True, **{REASON: "MAX_ITERATIONS"})
             calls = open_calls(self._record.context)
+        await self._layers.replies(said)
         # A message that joins now could not be answered: the store keeps it for the next turn.
         await self._look_once_more()
         leaf_id = self._record.log.leaf_id

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import current_task
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -19,8 +20,8 @@ Stop = Literal["interrupt", "shutdown"]
 _log = logging.getLogger("leafward.engine")
 
 
-class TurnStopped(Exception):
-    """The turn is to end at this point; only the turn itself sees this error."""
+class TurnStopped(BaseException):
+    """The turn is to end at this point; code of users does not catch it by `except Exception`."""
 
 
 class Stoppable(Protocol):
@@ -79,6 +80,8 @@ class TurnControl:
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     waiting: asyncio.Task[object] | None = None
     """The task that waits right now, for the model or for its turn."""
+    tool_waits: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
+    """What an interrupt ends in the tasks of tools."""
     _cancelled: bool = False
     """Whether the wait was cancelled from here."""
 
@@ -109,6 +112,8 @@ class TurnControl:
         """Stop the turn at its next safe point; a wait for the model ends at once."""
         self.stop = "interrupt"
         self._stop_now()
+        while self.tool_waits:
+            self.tool_waits.pop().reschedule(self._loop.time())
         for child in list(self.children):
             child.interrupt()
 
@@ -182,6 +187,12 @@ class TurnControl:
             raise TurnStopped
         self.waiting = current_task(self._loop)
 
+    def begin_foreign_wait(self) -> None:
+        """Allow a wait of a user's code to be ended, until `end_wait`; it begins also if it is to end at once."""
+        self.waiting = current_task(self._loop)
+        if self.stop is not None and not self.is_over:
+            self._loop.call_soon(self._end_wait_now)
+
     def end_wait(self) -> None:
         """Take note that the wait has ended by itself."""
         if self._cancelled and self.waiting is not None:
@@ -197,6 +208,22 @@ class TurnControl:
             return False
         self._cancelled = False
         return task.uncancel() == 0
+
+    @contextmanager
+    def endable(self) -> Generator[None]:
+        """Have what is awaited in the block end when the turn is to stop.
+
+        Raises:
+            TurnStopped: it has ended so, or was not to begin.
+        """
+        self.begin_wait()
+        try:
+            yield
+        except BaseException as error:
+            if self.was_ended() and isinstance(error, asyncio.CancelledError):
+                raise TurnStopped from None
+            raise
+        self.end_wait()
 
     def _stop_now(self) -> None:
         """End a wait for the model, and say so to tools that look."""

@@ -10,8 +10,9 @@ from typing import Any
 
 from leafward.core.callables import words_of
 from leafward.core.calls import Call
-from leafward.core.errors import ConfigurationError, MessageTooLarge, SessionNotFound
+from leafward.core.errors import AgentShuttingDown, ConfigurationError, MessageTooLarge, SessionNotFound
 from leafward.core.message import Message, ids_of
+from leafward.engine.call_layers import CallLayers
 from leafward.engine.call_results import closing_result, fate_of, result_of
 from leafward.engine.recovery import open_calls, rename_repeated
 from leafward.engine.reply_reason import with_reason
@@ -34,7 +35,13 @@ class TurnEnd:
     """
 
     def __init__(
-        self, record: TurnRecord, calls: RunningCalls, control: TurnControl, name: str, tools: Mapping[str, Tool]
+        self,
+        record: TurnRecord,
+        calls: RunningCalls,
+        control: TurnControl,
+        name: str,
+        tools: Mapping[str, Tool],
+        layers: CallLayers,
     ) -> None:
         self.result: Message | None = None
         """The reply of the turn; `None` while it runs, and if it ends without one."""
@@ -45,6 +52,7 @@ class TurnEnd:
         self._control = control
         self._name = name
         self._tools = tools
+        self._layers = layers
         self._ended: list[Ended] = []
         """Calls that have ended, or were cut off, while the turn ends."""
         self._end: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -116,14 +124,19 @@ class TurnEnd:
     async def _stop(self) -> None:
         self._ended += await self._calls.finish()
         if self._control.stop == "shutdown":
+            await self._layers.fails(AgentShuttingDown(self._name))
             await self._store(pauses=True)
             return
+        reply = self._record.reply
+        said = None if reply is None else reply.partial(name=self._name)
+        await self._layers.stops(with_reason(said or self._record.last_reply(self._name), "INTERRUPTED"))
         await self._store(joins=True)
         self.result = with_reason(self._record.last_reply(self._name), "INTERRUPTED")
 
     async def _cancel(self) -> None:
         try:
             self._ended += await self._calls.stop()
+            await self._layers.fails(asyncio.CancelledError())
             await self._store(failed="cancelled")
         except Exception as error:  # noqa: BLE001  (nobody reads the notes of a cancellation)
             session_id = self._record.log.state.session_id
@@ -131,6 +144,7 @@ class TurnEnd:
 
     async def _fail(self, error: Exception) -> None:
         self._ended += await self._calls.stop()
+        await self._layers.fails(error)
         if self.has_input and not self._is_lost(error):
             failed = f"{type(error).__name__}: {words_of(error)}"[:500]
             await self._also(error, self._store(failed=failed, keeps_partial=False))

@@ -832,7 +832,8 @@ class BlockingReActAgent:
     `store` is a URL, an open store or a store of states; without one, states are JSON files in AgentScope's directory.
     One agent serves any number of users and sessions at once, and calls to one session run one after the other, here
     and in other processes. Agents that are called with the same user and session in one store share the conversation,
-    unless `state_name` or `slot="off"` keeps them apart. What an agent opened itself is closed by `close()`, or by
+    unless `state_name` or `slot="off"` keeps them apart. The first middleware is the outermost one; the hooks are those
+    that `hooks` holds when a call begins. What an agent opened itself is closed by `close()`, or by
     `async with`.
 
     Raises:

@@ -55,7 +55,7 @@ class PathCompactor(Compactor):
         )
 
     async def run(
-        self, leaf_id: str | None, size: Size, *, at_once: bool, raised: tuple[type[Exception], ...]
+        self, leaf_id: str | None, size: Size, *, at_once: bool, raised: tuple[type[BaseException], ...]
     ) -> Compacted | None:
         """Summarise, given what context and prompt take; what goes wrong is returned, for the turn to report.
 
