@@ -91,7 +91,8 @@ class ModelCall:
                     raise
                 await self._rest(error, attempt)
             else:
-                for event in self.reply.end():
+                # Of an empty reply nothing is stored.
+                for event in self.reply.end(discarded=self.reply.is_empty):
                     yield event
                 return
 
