@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.engine.ag_ui_stream import AgUiEvents as AgUiEvents
+    from leafward.engine.ag_ui_stream import to_ag_ui as to_ag_ui
     from leafward.engine.agent import ReActAgent as ReActAgent
     from leafward.engine.agent_calls import PartialReasoning as PartialReasoning
     from leafward.engine.agent_calls import ShutdownState as ShutdownState
@@ -39,10 +41,13 @@ if TYPE_CHECKING:
     from leafward.engine.shutdown import install_shutdown_signals as install_shutdown_signals
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import Toolkit as Toolkit
+    from leafward.engine.ui_stream import UIMessageChunks as UIMessageChunks
+    from leafward.engine.ui_stream import to_ui_stream as to_ui_stream
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
     from leafward.tools.toolkit import ToolGroup as ToolGroup
 
 _HOMES = {
+    "leafward.engine.ag_ui_stream": ("AgUiEvents", "to_ag_ui"),
     "leafward.engine.agent": ("ReActAgent",),
     "leafward.engine.agent_calls": ("PartialReasoning", "ShutdownState"),
     "leafward.engine.budget": ("Budget",),
@@ -69,11 +74,13 @@ _HOMES = {
     "leafward.engine.shutdown": ("ShutdownManager", "ShutdownSignals", "install_shutdown_signals"),
     "leafward.engine.state_module": ("StateModule",),
     "leafward.engine.toolkit": ("Toolkit",),
+    "leafward.engine.ui_stream": ("UIMessageChunks", "to_ui_stream"),
     "leafward.tools.toolkit": ("ToolGroup",),
     "leafward.tools.runtime_context": ("RuntimeContext",),
 }
 
 __all__ = [
+    "AgUiEvents",
     "AgentEvent",
     "AnthropicModel",
     "BlockEnd",
@@ -105,8 +112,11 @@ __all__ = [
     "ThinkingDelta",
     "ToolGroup",
     "Toolkit",
+    "UIMessageChunks",
     "WholePart",
     "install_shutdown_signals",
+    "to_ag_ui",
+    "to_ui_stream",
 ]
 
 __getattr__, __dir__ = lazily(globals(), _HOMES)

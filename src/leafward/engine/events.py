@@ -138,7 +138,7 @@ class AgentEvent(Struct, frozen=True, gc=False):
             if "usage" in value:
                 found["usage"] = {field: value["usage"][key] for field, key in _USAGE if key in value["usage"]}
             return convert(found, cls)
-        except (TypeError, ValidationError) as error:
+        except (TypeError, ValueError, ValidationError) as error:
             raise ValueError(f"it is not an event of an agent: {error}") from error
 
 
