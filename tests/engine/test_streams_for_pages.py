@@ -16,7 +16,7 @@ from leafward.core.parts import CALLS, is_thinking, thinking_text
 from leafward.engine import AgentEvent, AgUiEvents, UIMessageChunks
 from tests.engine.random_turns import RandomTurns, random_turns
 
-COUNT = 40
+COUNT = 25
 Read = Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]
 Shown = tuple[str, str]
 ANSWERS = ("USER_CONFIRM_RESULT", "EXTERNAL_EXECUTION_RESULT")
@@ -33,16 +33,23 @@ def is_answer(stream: Sequence[AgentEvent]) -> bool:
 
 
 def kept(stream: Sequence[AgentEvent]) -> list[str]:
-    """Return the ids of the replies that a stream has shown to their ends."""
-    return [event.reply_id for event in stream if event.type == "MODEL_CALL_END" and not event.discarded]
+    """Return the ids of the replies that a stream shows, in pieces or whole, in their order."""
+    ids = [
+        event.reply_id
+        for event in stream
+        if (event.type == "MODEL_CALL_END" and not event.discarded)
+        or event.type.startswith("REQUIRE_")
+        or event.type == "AGENT_RESULT"
+    ]
+    return list(dict.fromkeys(ids))
 
 
-def as_stored(one: RandomTurns, replies: Sequence[str], row: int, version: int) -> list[Shown]:
-    """Return what a page should show of replies after a stream: the kind and the content of each part."""
+def as_stored(one: RandomTurns, replies: Sequence[str], rows: range, version: int) -> list[Shown]:
+    """Return what a page should show of replies after some streams: the kind and the content of each part."""
     stored = {message.id: message for message in one.stored}
-    events = [event for stream in one.streams[: row + 1] for event in stream]
+    events = [event for row in rows for event in one.streams[row]]
     results = {(event.reply_id, event.call_id): event.state for event in events if event.type == "TOOL_RESULT_END"}
-    asked = next((event for event in one.streams[row] if event.type == "REQUIRE_USER_CONFIRM"), None)
+    asked = next((event for event in one.streams[rows[-1]] if event.type == "REQUIRE_USER_CONFIRM"), None)
     waiting = [part["id"] for part in asked.data] if asked is not None and version > 5 else []
     declined = {
         answer["toolCall"]["id"]
@@ -91,28 +98,44 @@ def on_page(message: dict[str, Any]) -> list[Shown]:
     return found
 
 
-@pytest.mark.parametrize("version", [5, 6, 7])
-def test_a_page_of_ai_sdk_shows_what_is_stored(turns: list[RandomTurns], pages: Read, version: Any) -> None:
-    messages: list[dict[str, Any] | None] = [None] * COUNT
-    replies: list[list[str]] = [[] for _ in turns]
+class Page:
+    """A page of one version of AI SDK that follows a conversation."""
+
+    def __init__(self, one: RandomTurns, version: Any) -> None:
+        self.one = one
+        self.version = version
+        self.message: dict[str, Any] | None = None
+        self.replies: list[str] = []
+        """The replies that the message shows."""
+        self.first = 0
+        """The stream with which the message began."""
+
+    def begin(self, row: int) -> dict[str, Any]:
+        """Return a stream for the package to read; it goes on with the page's message if that was answered."""
+        stream = self.one.streams[row]
+        if not is_answer(stream) or self.message is None:
+            self.message, self.replies, self.first = None, [], row
+        self.replies = list(dict.fromkeys([*self.replies, *kept(stream)]))
+        before = self.message
+        chunks = UIMessageChunks(version=self.version, message_id=before["id"] if before else None)
+        made = [chunk for event in stream for chunk in chunks.add(event)]
+        text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in made)
+        return {"version": self.version, "text": text, **({"message": before} if before else {})}
+
+    def end(self, found: dict[str, Any], row: int) -> None:
+        assert not found.get("refused"), found
+        assert found["errors"] == []
+        self.message = found.get("message")
+        shown = on_page(self.message) if self.message else []
+        assert shown == as_stored(self.one, self.replies, range(self.first, row + 1), self.version)
+
+
+def test_a_page_of_ai_sdk_shows_what_is_stored(turns: list[RandomTurns], pages: Read) -> None:
+    opened = [Page(one, version) for version in (5, 6, 7) for one in turns]
     for row in range(4):
-        sent: list[dict[str, Any]] = []
-        for number, one in enumerate(turns):
-            stream = one.streams[row]
-            before = messages[number] if is_answer(stream) else None
-            replies[number] = [*(replies[number] if before else []), *kept(stream)]
-            chunks = UIMessageChunks(version=version, message_id=before["id"] if before else None)
-            made = [chunk for event in stream for chunk in chunks.add(event)]
-            text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in made)
-            sent.append({"version": version, "text": text, **({"message": before} if before else {})})
-
-        read = pages(sent)
-
-        assert [one for one in read if one.get("refused") or one["errors"]] == []
-        for number, found in enumerate(read):
-            messages[number] = found.get("message")
-            shown = on_page(found["message"]) if found.get("message") else []
-            assert shown == as_stored(turns[number], replies[number], row, version)
+        read = pages([page.begin(row) for page in opened])
+        for page, found in zip(opened, read, strict=True):
+            page.end(found, row)
 
 
 def test_ag_ui_takes_every_event_and_every_order(turns: list[RandomTurns], pages: Read) -> None:

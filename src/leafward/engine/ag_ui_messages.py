@@ -13,11 +13,17 @@ class AgUiMessages:
     def __init__(self, given: Sequence[Mapping[str, Any]]) -> None:
         self._messages: list[dict[str, Any]] = [deepcopy(dict(message)) for message in given]
         self._by_id = {str(message.get("id")): message for message in self._messages}
-        self._calls: dict[str, dict[str, Any]] = {}
+        self._calls: dict[str, dict[str, Any]] = {
+            call["id"]: call["function"] for message in self._messages for call in message.get("toolCalls") or ()
+        }
 
     def __contains__(self, id: str) -> bool:
         """Tell whether the page has a message."""
         return id in self._by_id
+
+    def has_call(self, id: str) -> bool:
+        """Tell whether the page has a call."""
+        return id in self._calls
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take an event that the page gets."""
@@ -42,6 +48,9 @@ class AgUiMessages:
         """Take back the messages of a reply, and tell whether there were any."""
         left = [one for one in self._messages if one.get("id") != reply_id and not _is_below(one, reply_id)]
         is_changed = len(left) < len(self._messages)
+        for gone in (one for one in self._messages if one not in left):
+            for call in gone.get("toolCalls") or ():
+                self._calls.pop(call["id"], None)
         self._messages = left
         self._by_id = {str(message.get("id")): message for message in left}
         return is_changed

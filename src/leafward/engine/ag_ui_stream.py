@@ -129,10 +129,20 @@ class AgUiEvents:
             yield {"type": "TOOL_CALL_END", "toolCallId": id, **(_mark("discarded") if event.discarded else {})}
 
     def _new_call_id(self, event: AgentEvent) -> str:
-        is_used = event.call_id in self._call_ids.values()
+        is_used = event.call_id in self._call_ids.values() or self._has_call(event.call_id)
         id = f"{event.call_id}:{event.reply_id}" if is_used else event.call_id
         self._call_ids[event.reply_id, event.call_id] = id
         return id
+
+    def _has_call(self, id: str) -> bool:
+        return self._messages is not None and self._messages.has_call(id)
+
+    def _call_id(self, reply_id: str, call_id: str) -> str:
+        """Return what a call is called on the page, which an earlier run may have shown."""
+        if (reply_id, call_id) in self._call_ids:
+            return self._call_ids[reply_id, call_id]
+        renamed = f"{call_id}:{reply_id}"
+        return renamed if self._has_call(renamed) else call_id
 
     def _part(self, event: AgentEvent) -> Iterator[AgUi]:
         value = {"messageId": event.reply_id, "part": event.data}
@@ -172,7 +182,8 @@ class AgUiEvents:
     def _whole(self, event: AgentEvent) -> Iterator[AgUi]:
         """Show a whole reply that was not shown in pieces, and remember that it is shown."""
         message, id = event.message, event.reply_id
-        is_new = id not in self._shown and message is not None
+        # An earlier run may have shown it.
+        is_new = id not in self._shown and (self._messages is None or id not in self._messages)
         self._shown.add(id)
         if is_new and message is not None and message.parts:
             yield from self._begin_step(event)
@@ -186,8 +197,8 @@ class AgUiEvents:
         if result is None or message is None:
             return
         known = [id for (_, call_id), id in self._call_ids.items() if call_id == event.call_id]
-        own = self._call_ids.get((event.reply_id, event.call_id))
-        id = own or (known[-1] if known and not event.reply_id else event.call_id)
+        # `attach` does not say which reply has called.
+        id = known[-1] if known and not event.reply_id else self._call_id(event.reply_id, event.call_id)
         words = "\n".join(map(output_as_text, result.blocks))
         mark = {} if event.state == "success" else _mark("state", event.state)
         yield {"type": "TOOL_CALL_RESULT", "messageId": message.id, "toolCallId": id, "content": words, **mark}
@@ -195,10 +206,10 @@ class AgUiEvents:
     def _ask(self, event: AgentEvent) -> Iterator[AgUi]:
         asked = [self._question(event.reply_id, part) for part in cast(list[Part], event.data)]
         self._outcome = {"type": "interrupt", "interrupts": asked}
-        yield from self._await(event)
+        yield from self._whole(event)
 
     def _question(self, reply_id: str, part: Part) -> AgUi:
-        shown = self._call_ids.get((reply_id, part["id"]), part["id"])
+        shown = self._call_id(reply_id, part["id"])
         return {
             "id": part["id"],
             "reason": "tool_call",
@@ -209,15 +220,9 @@ class AgUiEvents:
         }
 
     def _require(self, event: AgentEvent) -> Iterator[AgUi]:
-        yield from self._await(event)
-        ids = [self._call_ids.get((event.reply_id, part["id"]), part["id"]) for part in cast(list[Part], event.data)]
-        self._outcome = {"type": "success", "pendingToolCallIds": ids}
-
-    def _await(self, event: AgentEvent) -> Iterator[AgUi]:
-        if self._messages is not None and event.reply_id in self._messages:
-            # An earlier run has shown the reply.
-            self._shown.add(event.reply_id)
         yield from self._whole(event)
+        ids = [self._call_id(event.reply_id, part["id"]) for part in cast(list[Part], event.data)]
+        self._outcome = {"type": "success", "pendingToolCallIds": ids}
 
     # ── around ───────────────────────────────────────────────────────────────
 
@@ -230,7 +235,7 @@ class AgUiEvents:
             yield from _spoken(message)
 
     def _child(self, event: AgentEvent) -> Iterator[AgUi]:
-        value = {**event.data, "toolCallId": self._call_ids.get((event.reply_id, event.call_id), event.call_id)}
+        value = {**event.data, "toolCallId": self._call_id(event.reply_id, event.call_id)}
         yield {"type": "CUSTOM", "name": "leafward.subagent", "value": value}
 
     def _abort(self, event: AgentEvent) -> Iterator[AgUi]:

@@ -163,7 +163,7 @@ class UIMessageChunks:
             yield {"type": "reset-step"}
             return
         for id in self._arguments:
-            yield {"type": "tool-output-error", "toolCallId": id, "errorText": _DISCARDED}
+            yield {"type": "tool-output-error", "toolCallId": id, "dynamic": True, "errorText": _DISCARDED}
         yield {"type": "data-leafward-discarded", "data": {"replyId": event.reply_id}}
 
     def _whole(self, event: AgentEvent) -> Iterator[Chunk]:
@@ -188,7 +188,7 @@ class UIMessageChunks:
             yield {"type": "tool-output-denied", "toolCallId": id}
             return
         shown = settled(result)
-        yield {"type": f"tool-{shown.pop('state')}", "toolCallId": id, **shown}
+        yield {"type": f"tool-{shown.pop('state')}", "toolCallId": id, "dynamic": True, **shown}
 
     def _ask(self, event: AgentEvent) -> Iterator[Chunk]:
         yield from self._await(event)
@@ -229,6 +229,9 @@ class UIMessageChunks:
 
     def _abort(self, event: AgentEvent) -> Iterator[Chunk]:
         self._stop = "interrupted"
+        if self._message_id:
+            # What the model had said last, which the page shows already.
+            self._shown.add(event.reply_id)
         yield {"type": "abort", "reason": "interrupted"}
 
     def _begin(self, event: AgentEvent) -> Iterator[Chunk]:
@@ -277,8 +280,9 @@ async def to_ui_stream(
 ) -> AsyncGenerator[Chunk]:
     """Yield the chunks of a stream, each as soon as its event is there.
 
-    A stream that is left is closed, and so is the stream it was made of. An error of the stream is raised. With `on_error`, the stream ends with an `error` chunk that shows the text which
-    it returns: it gets the error, and decides what the user may read of it.
+    A stream that is left is closed, and so is the stream it was made of. An error of the stream is raised. With
+    `on_error`, the stream ends with an `error` chunk that shows the text which it returns: it gets the error, and
+    decides what the user may read of it.
 
     Raises:
         Exception: as the stream.
