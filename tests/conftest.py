@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +30,12 @@ SHARED = pytest.StashKey["SharedServers"]()
 SERVER_FIXTURES = {
     *("server_url", "redis_sentinel"),
     *("private_postgres", "private_mariadb", "private_redis"),
+    "pages",
 }
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "server: needs a real server; given to every test that asks for one")
+    config.addinivalue_line("markers", "server: needs a real server, or node; given to every test that asks for one")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,6 +64,14 @@ def shared_servers(config: pytest.Config) -> SharedServers:
     if SHARED not in config.stash:
         config.stash[SHARED] = SharedServers()
     return config.stash[SHARED]
+
+
+@pytest.fixture(scope="session")
+def pages() -> Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]:
+    """A call that reads streams as pages do, with the npm packages of AI SDK and AG-UI."""
+    from tests.pages.packages import read_streams
+
+    return read_streams
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from leafward import ReActAgent, RuntimeContext, tool
+from leafward import ReActAgent, RuntimeContext, tool, tool_result
 from leafward.engine import AgentEvent, ModelError
+from leafward.engine.questions import answering
 from leafward.testing import ScriptedModel, call
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "concepts" / "events.md"
@@ -49,11 +50,76 @@ def shape(event: AgentEvent) -> tuple[str, frozenset[str]]:
     return event.type, frozenset(field for field in FIELDS if getattr(event, field))
 
 
+@tool
+async def paint() -> list[dict[str, object]]:
+    """Paint a picture."""
+    return [IMAGE]
+
+
+@tool(check=lambda arguments, ctx: "ask")
+async def pay() -> str:
+    """Pay for it."""
+    return "paid"
+
+
+@tool(check=lambda arguments, ctx: "deny")
+async def steal() -> str:
+    """Steal it."""
+    return ""
+
+
 async def _streamed() -> list[AgentEvent]:
-    """Return the events of three turns in which every type occurs."""
+    """Return the events of turns in which every type occurs."""
+    return [*await _plain(), *await _answered(), *await _reached_from_outside()]
+
+
+async def _answered() -> list[AgentEvent]:
+    """Return the events of turns that ask the user and are answered, and of a tool that calls an agent."""
+    helper = ReActAgent("helper", ScriptedModel(["Found."]), store="memory://")
+
+    @tool
+    async def ask(ctx: RuntimeContext) -> str:
+        """Ask another agent."""
+        return (await helper.call("Find it.", ctx.child("finder"))).text
+
+    script = [[call("pay", {}, id="p1"), call("approve", {}, id="a1")], [call("steal", {})], [call("ask", {})], "Yes."]
+    async with (
+        helper,
+        ReActAgent("buyer", ScriptedModel(script), tools=[pay, approve, steal, ask], store="memory://") as agent,
+    ):
+        inputs = ["Buy.", answering({"p1": True}), tool_result("a1", "approved")]
+        return [event for input in inputs async for event in agent.stream(input, ALICE)]
+
+
+async def _reached_from_outside() -> list[AgentEvent]:
+    """Return the events of a turn that another message joins, and that is interrupted then."""
+    model = ScriptedModel([[call("paint", {})], ["So"]])
+    async with ReActAgent("painter", model, tools=[paint], store="memory://") as agent:
+        found: list[AgentEvent] = []
+        async for event in agent.stream("Paint.", ALICE):
+            found.append(event)
+            if event.type == "TOOL_RESULT_END":
+                await agent.steer("alice", "s1", "In blue.")
+            if event.type == "TEXT_BLOCK_DELTA":
+                await agent.interrupt("alice", "s1")
+        return found
+
+
+async def test_a_sub_agent_is_shown_while_its_tool_runs() -> None:
+    events = await _answered()
+
+    (row,) = [row for row, event in enumerate(events) if event.type == "SUBAGENT_EXPOSED"]
+    exposed, after = events[row], events[row + 1]
+    assert (exposed.name, exposed.data["name"]) == ("ask", "finder")
+    assert exposed.data["sessionId"].startswith("s1~")
+    assert (after.type, after.call_id, after.reply_id) == ("TOOL_RESULT_START", exposed.call_id, exposed.reply_id)
+
+
+async def _plain() -> list[AgentEvent]:
+    """Return the events of turns of all kinds of replies."""
     broken = ["Let me", ModelError("away", temporary=True, retry_after=0)]
     reply = [{"type": "thinking", "thinking": "Dinner."}, "Let me cook.", call("cook", {})]
-    model = ScriptedModel([broken, reply, [IMAGE], [call("approve", {})], [call("cook", {})], "Half is done."])
+    model = ScriptedModel([broken, reply, [], [IMAGE], [call("approve", {})], [call("cook", {})], "Half is done."])
     async with (
         ReActAgent("cook", model, tools=[cook, approve], store="memory://") as agent,
         ReActAgent("cook", model, tools=[cook], store="memory://", max_iterations=1) as brief,
@@ -93,9 +159,11 @@ async def test_attach_yields_the_events_that_the_page_names() -> None:
         await turn
         return found
 
-    model = ScriptedModel([[call("wait", {})], "Done.", [call("wait", {}), call("approve", {})]])
-    async with ReActAgent("cook", model, tools=[wait, approve], store="memory://") as agent:
-        events = [*await follow(agent, "Cook."), *await follow(agent, "May I?")]
+    waits = [call("wait", {})]
+    model = ScriptedModel([waits, "Done.", [*waits, call("approve", {})], waits, [call("pay", {})]])
+    async with ReActAgent("cook", model, tools=[wait, approve, pay], store="memory://") as agent:
+        texts = ("Cook.", "May I?", "Pay.")
+        events = [event for text in texts for event in await follow(agent, text)]
 
     always = frozenset({"message", "committed"})
     named = {

@@ -141,7 +141,15 @@ async def test_an_interrupt_while_a_piece_is_with_its_reader_stops_before_the_ne
     events = await read_until(one.stream("Speak", ALICE), "b")
     assert await one.interrupt("alice", "s1")
 
-    assert [event.type async for event in events] == ["AGENT_RESULT", "AGENT_END"]
+    left = [event async for event in events]
+    assert [event.type for event in left] == [
+        "TEXT_BLOCK_END",
+        "MODEL_CALL_END",
+        "REQUEST_STOP",
+        "AGENT_RESULT",
+        "AGENT_END",
+    ]
+    assert left[1].stop_reason == "interrupted"
     assert await said(one) == ["Speak", "ab"]
 
 

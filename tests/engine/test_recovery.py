@@ -14,7 +14,7 @@ from leafward.core.json import decode, encode
 from leafward.core.message import Message, assistant, ids_of, tool_result, user
 from leafward.engine.call_results import Fate, closing_result, fate_of
 from leafward.engine.known_input import InputMatch, match_input
-from leafward.engine.recovery import idempotency_key, open_calls, plan_calls, rename_repeated
+from leafward.engine.recovery import idempotency_key, open_calls, plan_calls
 from leafward.engine.turn_note import TurnNote
 
 
@@ -166,20 +166,6 @@ def test_two_processes_that_repair_at_once_make_the_same_result() -> None:
     places = [("r1", one), ("r0", other), (None, one), ("r0", one)]
     others = {closing_result(parent, made, "unknown").id for parent, made in places}
     assert len(others) == 4
-
-
-def test_a_call_id_used_twice_in_a_reply_is_renamed() -> None:
-    made = rename_repeated(reply("a1", "c", "c", "d", "c", "c#3", text="so"))
-
-    assert [part.get("id") for part in made.parts] == [None, "c", "c#2", "d", "c#4", "c#3"]
-    assert made.parts[2]["input"] == {"call": "c"}
-    assert made.id == "a1"
-
-
-def test_a_reply_with_different_call_ids_stays_the_same_object() -> None:
-    made = reply("a1", "c", "d")
-
-    assert rename_repeated(made) is made
 
 
 # ── input that is known ──────────────────────────────────────────────────────

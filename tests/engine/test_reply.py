@@ -94,6 +94,19 @@ def collect(events: Sequence[ModelEvent]) -> tuple[Reply, list[AgentEvent]]:
     return reply, shown
 
 
+def numbered(parts: Sequence[Part]) -> list[Part]:
+    """Return parts in which each call has an id of its own: the second `c` is `c#2`, in the order of the calls."""
+    ids: list[str] = []
+    found: list[Part] = []
+    for part in parts:
+        if part["type"] == "tool_use":
+            names = [part["id"], *(f"{part['id']}#{number}" for number in range(2, len(parts) + 2))]
+            ids.append(next(name for name in names if name not in ids))
+            part = {**part, "id": ids[-1]}
+        found.append(part)
+    return found
+
+
 def parts_of(*events: ModelEvent) -> list[Part]:
     return collect(events)[0].message().parts
 
@@ -104,7 +117,7 @@ def test_a_reply_is_the_same_however_its_stream_is_cut_and_mixed(parts: list[Par
 
     found = parts_of(*events)
 
-    assert [{key: value for key, value in part.items() if key != "input"} for part in found] == parts
+    assert [{key: value for key, value in part.items() if key != "input"} for part in found] == numbered(parts)
     assert all(part["input"] == read_arguments(part["content"]) for part in found if part["type"] == "tool_use")
 
 
@@ -233,10 +246,43 @@ def test_a_name_begins_another_call_where_there_is_no_index() -> None:
     assert [part["name"] for part in parts] == ["f", "f"]
 
 
-def test_calls_with_the_same_id_are_kept() -> None:
-    parts = parts_of(CallDelta("{}", "f", "c1"), CallDelta("{}", "g", "c1"))
+def test_a_call_id_used_twice_in_a_reply_is_renamed_in_its_events_too() -> None:
+    whole = {"type": "tool_use", "id": "c1", "name": "h", "input": {}}
+    reply, shown = collect([CallDelta("{}", "f", "c1"), CallDelta("{}", "g", "c1"), WholePart(whole)])
 
-    assert [(part["id"], part["name"]) for part in parts] == [("c1", "f"), ("c1", "g")]
+    parts = reply.message().parts
+    assert [(part["id"], part["name"]) for part in parts] == [("c1", "f"), ("c1#2", "g"), ("c1#3", "h")]
+    assert list(dict.fromkeys(event.call_id for event in shown if event.call_id)) == ["c1", "c1#2", "c1#3"]
+    assert whole["id"] == "c1"
+
+
+def test_pieces_that_repeat_the_id_of_a_renamed_call_belong_to_it() -> None:
+    parts = parts_of(
+        CallDelta("", "f", "c1", 0), CallDelta("", "g", "c1", 1), CallDelta("{}", "", "c1", 1), CallDelta("[]", index=0)
+    )
+
+    assert [(part["id"], part["content"]) for part in parts] == [("c1", "[]"), ("c1#2", "{}")]
+
+
+def test_a_reply_that_is_cut_off_ends_what_was_shown_and_discards_calls_that_are_not_whole() -> None:
+    reply = Reply()
+    for event in [TextDelta("So", 0), CallDelta('{"a":1}', "f", "c1", 1), CallDelta('{"b"', "g", "c2", 2)]:
+        reply.add(event)
+
+    assert reply.cut_off() == ()
+    reply.begin()
+    ends = reply.cut_off()
+
+    assert [(event.type, event.call_id, event.discarded) for event in ends] == [
+        ("TEXT_BLOCK_END", "", False),
+        ("TOOL_CALL_END", "c1", False),
+        ("TOOL_CALL_END", "c2", True),
+        ("MODEL_CALL_END", "", False),
+    ]
+    kept = reply.partial()
+    assert kept is not None
+    assert [part["type"] for part in kept.parts] == ["text", "tool_use"]
+    assert reply.cut_off() == ()
 
 
 def test_a_call_without_an_id_gets_one_that_its_events_have_too() -> None:

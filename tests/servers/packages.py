@@ -1,4 +1,4 @@
-"""Find the programs of the test servers; install the Debian packages when they are missing and we are root.
+"""Find the programs of the test servers, and node; install Debian's packages when they are missing and we are root.
 
 `python -m tests.servers.packages` does it for all of them, before a run of the tests.
 """
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PACKAGES = ("postgresql", "mariadb-server", "redis-server")
+PACKAGES = ("postgresql", "mariadb-server", "redis-server", "nodejs", "npm")
 UPDATE = ("apt-get", "update")
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", *PACKAGES)
 
 PROGRAMS = {
     "LEAFWARD_TEST_POSTGRES": ("postgres", "initdb", "psql", "pg_isready"),
     "LEAFWARD_TEST_MYSQL": ("mariadbd", "mariadb-install-db", "mariadb-admin"),
-    # Clusters and failovers are of our own making, whatever server is given.
-    None: ("redis-server",),
+    # Clusters and failovers are of our own making, whatever server is given; pages are read by their own packages.
+    None: ("redis-server", "node", "npm"),
 }
 """What `make test` needs, by the variable that names a server to use instead."""
 
@@ -36,10 +36,11 @@ class ProgramMissing(RuntimeError):
 
     def __init__(self, *programs: str) -> None:
         super().__init__(
-            f"{', '.join(programs)} not found: the tests start private PostgreSQL, MariaDB and Redis servers. Run\n"
+            f"{', '.join(programs)} not found: the tests start private PostgreSQL, MariaDB and Redis servers, and node."
+            " Run\n"
             f"    sudo sh -c '{' '.join(UPDATE)} && {' '.join(INSTALL)}'\n"
             "or name servers of your own in LEAFWARD_TEST_POSTGRES, LEAFWARD_TEST_MYSQL and LEAFWARD_TEST_REDIS"
-            " (clusters and failovers need redis-server all the same)."
+            " (clusters and failovers need redis-server, and pages node and npm, all the same)."
         )
 
 

@@ -14,7 +14,8 @@ from tests.servers import packages
 from tests.servers.packages import ProgramMissing
 
 LINE = (
-    "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends postgresql mariadb-server redis-server'"
+    "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends postgresql mariadb-server redis-server"
+    " nodejs npm'"
 )
 
 
@@ -83,7 +84,8 @@ def test_a_server_the_environment_names_needs_no_program(machine: Machine, monke
     machine.become(1000)
     monkeypatch.setenv("LEAFWARD_TEST_POSTGRES", "postgresql://elsewhere/db")
     monkeypatch.setenv("LEAFWARD_TEST_MYSQL", "mysql://elsewhere/db")
-    machine.add("redis-server")
+    for name in ("redis-server", "node", "npm"):
+        machine.add(name)
 
     packages.main()
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from leafward.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from leafward.engine.ag_ui_stream import AgUiEvents as AgUiEvents
+    from leafward.engine.ag_ui_stream import to_ag_ui as to_ag_ui
     from leafward.engine.agent import ReActAgent as ReActAgent
     from leafward.engine.agent_calls import PartialReasoning as PartialReasoning
     from leafward.engine.agent_calls import ShutdownState as ShutdownState
@@ -59,11 +61,14 @@ if TYPE_CHECKING:
     from leafward.engine.state_module import StateModule as StateModule
     from leafward.engine.toolkit import Toolkit as Toolkit
     from leafward.engine.tracing import Tracing as Tracing
+    from leafward.engine.ui_stream import UIMessageChunks as UIMessageChunks
+    from leafward.engine.ui_stream import to_ui_stream as to_ui_stream
     from leafward.tools.runner import Outcome as Outcome
     from leafward.tools.runtime_context import RuntimeContext as RuntimeContext
     from leafward.tools.toolkit import ToolGroup as ToolGroup
 
 _HOMES = {
+    "leafward.engine.ag_ui_stream": ("AgUiEvents", "to_ag_ui"),
     "leafward.engine.agent": ("ReActAgent",),
     "leafward.engine.agent_calls": ("PartialReasoning", "ShutdownState"),
     "leafward.engine.budget": ("Budget",),
@@ -115,12 +120,14 @@ _HOMES = {
     "leafward.engine.toolkit": ("Toolkit",),
     "leafward.engine.tracing": ("Tracing",),
     "leafward.tools.runner": ("Outcome",),
+    "leafward.engine.ui_stream": ("UIMessageChunks", "to_ui_stream"),
     "leafward.tools.runtime_context": ("RuntimeContext",),
     "leafward.tools.toolkit": ("ToolGroup",),
 }
 
 __all__ = [
     "ActingChunkEvent",
+    "AgUiEvents",
     "AgentEvent",
     "AgentRequest",
     "AnthropicModel",
@@ -172,8 +179,11 @@ __all__ = [
     "ToolRequest",
     "Toolkit",
     "Tracing",
+    "UIMessageChunks",
     "WholePart",
     "install_shutdown_signals",
+    "to_ag_ui",
+    "to_ui_stream",
 ]
 
 __getattr__, __dir__ = lazily(globals(), _HOMES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Literal
 
-from leafward.core.calls import Call, Result, answered_id
+from leafward.core.calls import Call, Result, answered_id, pair
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import derived_id
 from leafward.core.message import Message, body_to_read, message_copy, message_sharing
@@ -98,18 +99,32 @@ def too_large_result(call: Call, error: MessageTooLarge) -> Message:
 
 
 def result_events(reply_id: str, call: Call, message: Message) -> list[AgentEvent]:
-    """Return the events of a result that is stored."""
-    state = str(body_to_read(message)["parts"][0].get("state", ""))
+    """Return the events of a result that is stored: its text in one piece, then each of its other blocks."""
     shown = message_copy(message)
-    return [
-        AgentEvent("TOOL_RESULT_START", reply_id, call_id=call.id, name=call.name),
-        AgentEvent("TOOL_RESULT_TEXT_DELTA", reply_id, call_id=call.id, name=call.name, text=_text(message)),
+    found = next(
+        item for item in pair([shown]).items[0] if isinstance(item, Result) and item.call_id == call.id and item.final
+    )
+    text = "\n".join(block["text"] for block in found.blocks if _is_text(block))
+    events = [AgentEvent("TOOL_RESULT_START", reply_id, call_id=call.id, name=call.name)]
+    if text:
+        events.append(AgentEvent("TOOL_RESULT_TEXT_DELTA", reply_id, call_id=call.id, name=call.name, text=text))
+    for block in found.blocks:
+        if not _is_text(block):
+            data = deepcopy(block)
+            events.append(AgentEvent("TOOL_RESULT_DATA_DELTA", reply_id, call_id=call.id, name=call.name, data=data))
+    events.append(
         AgentEvent(
-            "TOOL_RESULT_END", reply_id, call_id=call.id, name=call.name, message=shown, state=state, committed=True
-        ),
-    ]
+            "TOOL_RESULT_END",
+            reply_id,
+            call_id=call.id,
+            name=call.name,
+            message=shown,
+            state=found.state,
+            committed=True,
+        )
+    )
+    return events
 
 
-def _text(message: Message) -> str:
-    blocks = body_to_read(message)["parts"][0]["output"]
-    return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
+def _is_text(block: Part) -> bool:
+    return block["type"] == "text" and isinstance(block.get("text"), str)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from leafward.core.json import Plain
-from leafward.core.message import Message
+from leafward.core.message import Message, own_copy
 from leafward.engine.models.model_events import ModelUsage
 
 EventType = Literal[
@@ -55,6 +56,12 @@ _KEYS = (
     ("committed", "committed"),
 )
 """Fields that are written as they are, and AgentScope's names of them."""
+_USAGE = (
+    ("input_tokens", "inputTokens"),
+    ("output_tokens", "outputTokens"),
+    ("cached_tokens", "cachedTokens"),
+    ("cost", "cost"),
+)
 
 
 # A Struct of msgspec, because one is made for each piece: a frozen dataclass takes ten times as long. What it holds are
@@ -112,3 +119,29 @@ class AgentEvent(Struct, frozen=True, gc=False):
         if self.data is not None:
             found["data"] = self.data
         return found
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> AgentEvent:
+        """Return the event that `to_dict` wrote; keys that it does not write are left out.
+
+        Raises:
+            ValueError: it is not an event.
+        """
+        found = {field: value[key] for field, key in _KEYS if key in value}
+        found["type"] = value.get("type")
+        found["text"] = value.get("delta", "")
+        found["name"] = value.get("toolCallName", value.get("name", ""))
+        found["data"] = value.get("data")
+        try:
+            if "message" in value:
+                found["message"] = Message.from_dict(value["message"])
+            if "usage" in value:
+                found["usage"] = {field: value["usage"][key] for field, key in _USAGE if key in value["usage"]}
+            return convert(found, cls)
+        except (TypeError, ValueError, ValidationError) as error:
+            raise ValueError(f"it is not an event of an agent: {error}") from error
+
+
+def input_event(message: Message) -> AgentEvent:
+    """Return the event of a message that joined a turn, and is stored."""
+    return AgentEvent("CUSTOM", name="input", message=own_copy(message), committed=True)

@@ -101,7 +101,8 @@ class ModelCall:
                 await self._rest(error, attempt)
             else:
                 self.has_ended = True
-                for event in self.reply.end():
+                # Of an empty reply nothing is stored.
+                for event in self.reply.end(discarded=self.reply.is_empty):
                     yield event
                 return
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from leafward.core.calls import Call
 from leafward.core.errors import LeaseLost, StoreError
+from leafward.engine.child_sessions import enter_call
 from leafward.engine.recovery import idempotency_key
 from leafward.engine.turn_control import TurnStopped
 from leafward.tools.answers import describe_failure
@@ -67,6 +68,7 @@ class RunningCalls:
         for call in calls:
             context = copy_context()
             context.run(self._enter)
+            context.run(enter_call, call)
             task = asyncio.create_task(self._perform(call, offered, probed), name=f"call {call.id}", context=context)
             self.running[task] = call
             self._begun.add((call.message.id, call.id))
@@ -130,14 +132,16 @@ class RunningCalls:
         log_failure(tool.name, outcome)
         return outcome
 
-    async def next_results(self) -> list[Ended]:
+    async def next_results(self, news: asyncio.Future[None]) -> list[Ended]:
         """Wait until one of the calls ends, and return all that have; `None` for one whose outcome is unknown.
+
+        None has where there are `news` before.
 
         Raises:
             TurnStopped: none has, and they are no longer waited for.
             StoreError, LeaseLost: a tool met a store that failed, or a lease that was lost.
         """
-        await asyncio.wait((*self.running, self._forced), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((*self.running, self._forced, news), return_when=asyncio.FIRST_COMPLETED)
         ended = self._ended()
         if not ended and self._forced.done():
             raise TurnStopped

@@ -11,7 +11,8 @@ from leafward.core.calls import Result, is_question, pair
 from leafward.core.errors import SessionNotFound
 from leafward.core.ids import Scope
 from leafward.core.message import Message
-from leafward.engine.events import AgentEvent
+from leafward.engine.events import AgentEvent, EventType, input_event
+from leafward.engine.questions import is_asked
 from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import with_reason
 from leafward.engine.turn_note import TurnNote
@@ -159,7 +160,7 @@ def _step(message: Message) -> AgentEvent:
             message=message,
             committed=True,
         )
-    return AgentEvent("CUSTOM", name="input", message=message, committed=True)
+    return input_event(message)
 
 
 def _is_answered(steps: Sequence[Message]) -> bool:
@@ -173,10 +174,11 @@ def _ending(steps: Sequence[Message], note: TurnNote | None) -> list[AgentEvent]
     if not replies:
         return []
     if note is not None and note.open == "asking":
-        calls = [call.part for call in open_calls(steps)]
-        return [
-            AgentEvent("REQUIRE_EXTERNAL_EXECUTION", replies[-1].id, message=replies[-1], data=calls, committed=True)
-        ]
+        calls = open_calls(steps)
+        asked = [call.part for call in calls if is_asked(call)]
+        kind: EventType = "REQUIRE_USER_CONFIRM" if asked else "REQUIRE_EXTERNAL_EXECUTION"
+        data = asked or [call.part for call in calls]
+        return [AgentEvent(kind, replies[-1].id, message=replies[-1], data=data, committed=True)]
     if note is not None and (note.open == "paused" or note.failed is not None):
         return []
     reply = with_reason(replies[-1], "INTERRUPTED") if note is not None and note.interrupted else replies[-1]

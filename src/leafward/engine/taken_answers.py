@@ -42,7 +42,7 @@ def take_answers(answers: Sequence[Answer], log: StepLog, ask_timeout: float | N
         for rule in answer.rules:
             add_rule(log.state.permission_context, accepted(rule))
     said = [{"confirmed": answer.confirmed, "toolCall": asked[call_id].part} for call_id, answer in new.items()]
-    events = [AgentEvent("USER_CONFIRM_RESULT", reply.id, data=said)]
+    events = [AgentEvent("USER_CONFIRM_RESULT", reply.id, data=said, committed=True)]
     is_all = len(new) == len(asked) and not open_calls(context)
     if is_all and not any(answer.confirmed for answer in answers):
         events.append(AgentEvent("ALL_TOOLS_DENIED", reply.id))

@@ -18,7 +18,7 @@ from leafward.engine.call_checks import judge_calls, refused_by_plan
 from leafward.engine.call_layers import CallLayers
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.context_keeper import ContextKeeper, SessionOfTurn
-from leafward.engine.events import AgentEvent
+from leafward.engine.events import AgentEvent, input_event
 from leafward.engine.model_call import ModelCall, OpenStream
 from leafward.engine.model_requests import ModelRequests
 from leafward.engine.models.model import ChatModel, ModelRequest
@@ -134,6 +134,8 @@ class Turn:
             raise
         if end.result is None:
             raise AgentShuttingDown(self._setup.name)
+        for event in end.events:
+            yield event
         # The state may be kept for the next call, and the reply is the caller's.
         yield AgentEvent("AGENT_RESULT", end.result.id, message=own_copy(end.result), committed=True)
 
@@ -166,7 +168,7 @@ class Turn:
         """Ask the model and do what it calls for, until it has answered or its steps are used up."""
         self._record.in_doubt = False
         if self._control.steering:
-            await self._steer()
+            yield self._joined(await self._steer())
         reminder: str | None = None
         for _ in range(self._setup.max_iterations):
             self._look()
@@ -193,12 +195,13 @@ class Turn:
             if self._end.result is not None:
                 return
             if self._control.steering:
-                await self._steer()
+                yield self._joined(await self._steer())
         yield _single(AgentEvent("EXCEED_MAX_ITERS"))
         self._look()
         await self._record.check_budget()
         yield self._asked(_SUM_UP, tools=False)
-        await self._sum_up(self._answer())
+        said, results = await self._sum_up(self._answer())
+        yield self._shown(said, results)
 
     async def _go_on(self, left: Sequence[Call]) -> AsyncGenerator[Part]:
         """Go on with the calls that an earlier process, or a question, has left without results."""
@@ -207,7 +210,7 @@ class Turn:
             # The user is to answer first, and none of them has begun.
             yield self._questions(reply, left)
             return
-        await self._begin_again(left)
+        yield self._shown(reply, await self._begin_again(left))
         yield self._results(reply)
         if external := self._external(left):
             yield self._suspended(reply, external)
@@ -220,7 +223,7 @@ class Turn:
         if any(map(is_asked, calls)):
             yield self._questions(reply, calls, denied)
             return
-        yield self._denied(reply, await self._record.store(denied, open="running"), is_all=not calls)
+        yield self._shown(reply, await self._record.store(denied, open="running"), is_all_denied=not calls)
         self._look()
         external = self._external(calls, self._calls.offered())
         self._calls.start([call for call in calls if call not in external])
@@ -234,6 +237,8 @@ class Turn:
         while True:
             for event in shown:
                 yield event
+            if reminder is not None:
+                yield AgentEvent("HINT_BLOCK", text=reminder)
             offered = self._calls.offered() if tools else {}
             with self._control.endable():
                 # Parts of the prompt are made by code of users.
@@ -329,14 +334,14 @@ class Turn:
             if verdict.decision == "deny"
         ]
 
-    async def _denied(
-        self, reply: Message, results: Sequence[CallResult], *, is_all: bool = False
+    async def _shown(
+        self, reply: Message, results: Sequence[CallResult], *, is_all_denied: bool = False
     ) -> AsyncGenerator[AgentEvent]:
-        """Show the results of calls that are denied."""
+        """Show results of calls that were not run, which are stored."""
         for call, message in results:
             for event in result_events(reply.id, call, message):
                 yield event
-        if results and is_all:
+        if results and is_all_denied:
             yield AgentEvent("ALL_TOOLS_DENIED", reply.id)
 
     async def _questions(
@@ -346,7 +351,7 @@ class Turn:
         await self._layers.replies(with_reason(reply, "PERMISSION_ASKING"))
         self._look()
         await self._end.wait_for_user(reply, "PERMISSION_ASKING", denied)
-        async with aclosing(self._denied(reply, denied)) as events:
+        async with aclosing(self._shown(reply, denied)) as events:
             async for event in events:
                 yield event
         asked = [deepcopy(call.part) for call in calls if is_asked(call)]
@@ -355,7 +360,12 @@ class Turn:
     async def _results(self, reply: Message) -> AsyncGenerator[AgentEvent]:
         """Store each result as its tool ends; those that ended meanwhile go together."""
         while self._calls.running:
-            results = [(call, self._result(call, outcome)) for call, outcome in await self._calls.next_results()]
+            ended = await self._calls.next_results(self._control.on_exposed)
+            for event in self._control.take_exposed():
+                yield event
+            if not ended:
+                continue
+            results = [(call, self._result(call, outcome)) for call, outcome in ended]
             for call, message in await self._record.store(results, open="running"):
                 for event in result_events(reply.id, call, message):
                     yield event
@@ -366,8 +376,8 @@ class Turn:
             closing_result(self._record.log.leaf_id, call, "unknown") if outcome is None else result_of(call, outcome)
         )
 
-    async def _begin_again(self, calls: Sequence[Call]) -> None:
-        """Go on with the calls that an earlier process left without results."""
+    async def _begin_again(self, calls: Sequence[Call]) -> Sequence[CallResult]:
+        """Go on with the calls that an earlier process left without results; return those of which none is known."""
         record, external = self._record, self._external(calls)
         plans = plan_calls(
             [call for call in calls if call not in external],
@@ -379,7 +389,7 @@ class Turn:
         denied = self._denied_by_plan([plan.call for plan in plans if plan.action == "run"])
         attempts = {**record.note.attempts, **{plan.key: plan.attempts for plan in plans if plan.attempts}}
         # Before anything runs again: a process that dies here has counted it.
-        await record.store([*unknown, *denied], open="running", attempts=attempts)
+        stored = await record.store([*unknown, *denied], open="running", attempts=attempts)
         self._look()
         record.in_doubt = False
         closed = [call for call, _ in denied]
@@ -387,6 +397,7 @@ class Turn:
             [plan.call for plan in plans if plan.action in ("run", "run_again") and plan.call not in closed]
         )
         self._calls.start([plan.call for plan in plans if plan.action == "probe"], probed=True)
+        return stored
 
     def _denied_by_plan(self, calls: Sequence[Call]) -> list[CallResult]:
         """Return results for calls that plan mode denies now: it was switched on after they were judged."""
@@ -405,8 +416,8 @@ class Turn:
         message = message_copy(reply)
         yield AgentEvent("REQUIRE_EXTERNAL_EXECUTION", reply.id, message=message, data=asked, committed=True)
 
-    async def _sum_up(self, reply: Reply) -> None:
-        """Have as the last reply what the model says of how far it came."""
+    async def _sum_up(self, reply: Reply) -> tuple[Message, list[CallResult]]:
+        """Have as the last reply what the model says of how far it came; return it, with results for its calls."""
         if reply.is_empty:
             said = Message("assistant", [], name=self._setup.name, metadata={REASON: "MAX_ITERATIONS"})
             self._record.take(reply, None)
@@ -418,13 +429,21 @@ class Turn:
         # A message that joins now could not be answered: the store keeps it for the next turn.
         await self._look_once_more()
         leaf_id = self._record.log.leaf_id
-        await self._end.finish(said, [(call, closing_result(leaf_id, call, "no steps")) for call in calls])
+        results = [(call, closing_result(leaf_id, call, "no steps")) for call in calls]
+        await self._end.finish(said, results)
+        return said, results
 
-    async def _steer(self) -> None:
-        """Store the messages that joined, below what came before."""
+    async def _steer(self) -> list[Message]:
+        """Store the messages that joined, below what came before, and return those that are new."""
         steering, self._control.steering = self._control.steering, []
-        await self._record.store((), await self._record.unjoined(steering), open="running")
+        joined = await self._record.unjoined(steering)
+        await self._record.store((), joined, open="running")
         await self._record.acknowledge()
+        return joined
+
+    async def _joined(self, messages: Sequence[Message]) -> AsyncGenerator[AgentEvent]:
+        for message in messages:
+            yield input_event(message)
 
     # Where it is asked to stop.
 

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from leafward.core.agent_state import InterruptControl
 from leafward.core.message import Message
+from leafward.engine.events import AgentEvent
 from leafward.engine.state_changes import StateChange
 from leafward.stores.finishing import to_its_end
 
@@ -75,6 +76,10 @@ class TurnControl:
     """Ends a turn whose stream is not read on."""
     children: set[TurnControl] = field(default_factory=set["TurnControl"])
     """Turns of sub-agents, which tools of this turn have called."""
+    exposed: list[AgentEvent] = field(default_factory=list["AgentEvent"])
+    """What shows sub-agents that tools of this turn have called, until the stream shows it."""
+    on_exposed: asyncio.Future[None] = field(default_factory=_future)
+    """Done when there is something exposed."""
     is_with_reader: bool = False
     """Whether the stream's reader has an event, and has neither come for the next nor closed the stream."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
@@ -96,6 +101,19 @@ class TurnControl:
         """Have a change of the state stored with the next step, and return its id."""
         self.changes.append(change)
         return change.id
+
+    def expose(self, event: AgentEvent) -> None:
+        """Have the stream show a sub-agent while its tool runs."""
+        self.exposed.append(event)
+        if not self.on_exposed.done():
+            self.on_exposed.set_result(None)
+
+    def take_exposed(self) -> list[AgentEvent]:
+        """Return what the stream is to show now of sub-agents."""
+        found, self.exposed = self.exposed, []
+        if found:
+            self.on_exposed = _future()
+        return found
 
     @property
     def is_over(self) -> bool:

@@ -13,8 +13,9 @@ from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown, ConfigurationError, MessageTooLarge, SessionNotFound
 from leafward.core.message import Message, ids_of
 from leafward.engine.call_layers import CallLayers
-from leafward.engine.call_results import closing_result, fate_of, result_of
-from leafward.engine.recovery import open_calls, rename_repeated
+from leafward.engine.call_results import closing_result, fate_of, result_events, result_of
+from leafward.engine.events import AgentEvent, input_event
+from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import with_reason
 from leafward.engine.running_calls import Ended, RunningCalls
 from leafward.engine.turn_control import TurnControl
@@ -47,6 +48,8 @@ class TurnEnd:
         """The reply of the turn; `None` while it runs, and if it ends without one."""
         self.has_input = True
         """Whether the input is stored; a failure before that leaves nothing to end."""
+        self.events: list[AgentEvent] = []
+        """What shows how an interrupted turn ended, once that is stored."""
         self._record = record
         self._calls = calls
         self._control = control
@@ -130,8 +133,14 @@ class TurnEnd:
         reply = self._record.reply
         said = None if reply is None else reply.partial(name=self._name)
         await self._layers.stops(with_reason(said or self._record.last_reply(self._name), "INTERRUPTED"))
-        await self._store(joins=True)
+        cut_off = () if reply is None else reply.cut_off()
+        results, joined = await self._store(joins=True)
         self.result = with_reason(self._record.last_reply(self._name), "INTERRUPTED")
+        self.events += cut_off
+        for call, message in results:
+            self.events += result_events(call.message.id, call, message)
+        self.events += map(input_event, joined)
+        self.events.append(AgentEvent("REQUEST_STOP", self.result.id))
 
     async def _cancel(self) -> None:
         try:
@@ -153,7 +162,7 @@ class TurnEnd:
         """Tell whether nothing more may be stored: another process has the session, or it was deleted."""
         return isinstance(error, SessionNotFound) or self._calls.is_lost(error)
 
-    async def _also(self, error: Exception, end: Coroutine[Any, Any, None]) -> None:
+    async def _also(self, error: Exception, end: Coroutine[Any, Any, object]) -> None:
         """Store an end after an error, which is raised; what goes wrong is reported beside it."""
         try:
             await end
@@ -162,8 +171,8 @@ class TurnEnd:
 
     async def _store(
         self, *, pauses: bool = False, joins: bool = False, failed: str | None = None, keeps_partial: bool = True
-    ) -> None:
-        """Store what there is of the turn; what the store does not take is left out."""
+    ) -> tuple[Sequence[CallResult], Sequence[Message]]:
+        """Store what there is of the turn, and return the results and messages; what the store refuses is left out."""
         record, control = self._record, self._control
         said = self._take_partial(text_only=pauses) if keeps_partial else None
         is_taken_back = False
@@ -182,7 +191,9 @@ class TurnEnd:
             # What the store does not take would be refused for ever.
             joined = await record.unjoined([message for message in sent if message.id != too_large])
             try:
-                await record.store(results, joined, at_boundary=True, open=open, failed=failed, interrupted=joins)
+                stored = await record.store(
+                    results, joined, at_boundary=True, open=open, failed=failed, interrupted=joins
+                )
             except ValueError as error:
                 too_large = error.message_id if isinstance(error, MessageTooLarge) else None
                 is_all_left_out = is_taken_back and said is None and too_large not in ids_of(record.context)
@@ -196,7 +207,7 @@ class TurnEnd:
                 is_taken_back = True
             else:
                 await self._project()
-                return
+                return stored, joined
 
     def _take_partial(self, *, text_only: bool) -> Message | None:
         """Return what the model has said when it was stopped."""
@@ -209,7 +220,7 @@ class TurnEnd:
             said = reply.said(name=self._name) if self._control.keeps_partial else None
         if said is not None:
             self._record.take(reply, None)
-        return None if said is None else rename_repeated(said)
+        return said
 
     async def _say_why(self) -> None:
         """Have the last reply say that it was interrupted, unless it is stored; then the note says so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leafward.core.calls import Call, Result, is_question, pair
@@ -18,6 +18,7 @@ from leafward.engine.reply_reason import with_reason
 from leafward.engine.step_log import StepLog
 from leafward.engine.summary_messages import summary_text
 from leafward.engine.taken_answers import take_answers
+from leafward.engine.taken_events import taken_events
 from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_note import Openness, TurnNote
 from leafward.tools.definition import Tool
@@ -87,6 +88,23 @@ async def take_input(
     Raises:
         ValueError: the input cannot be answered here; the text says what to do.
     """
+    waiting, above = open_calls(log.state.context), len(log.state.context)
+    taken = await _take(given, log, control, tools=tools, state_name=state_name, ask_timeout=ask_timeout)
+    if not isinstance(taken, TakenInput):
+        return taken
+    shown = taken_events(taken.events, waiting, log.state.context[above:], sent=given, earlier=control.earlier)
+    return replace(taken, events=shown)
+
+
+async def _take(
+    given: Sequence[Message],
+    log: StepLog,
+    control: TurnControl,
+    *,
+    tools: Mapping[str, Tool],
+    state_name: str,
+    ask_timeout: float | None,
+) -> TakenInput | Message | None:
     context, note, earlier = log.state.context, log.note, control.earlier
 
     def noted(open: Openness, input: Sequence[Message] = ()) -> TurnNote:

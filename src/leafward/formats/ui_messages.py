@@ -182,7 +182,7 @@ def _tool_part(call: Call, result: Result | None, folding: Folding) -> Part:
         if is_ui_tool(result.part):
             made = {**made, **result.part}
         elif result.final:
-            made = {**made, **_settled(result)}
+            made = {**made, **settled(result)}
         shown = made.get(output_key(made))
         kept = {"result": _without_shown(result.part, output_key(result.part), shown), **folding.place(result, call)}
     repeats = folding.repeats(call)
@@ -221,7 +221,7 @@ def _orphan(result: Result) -> Part:
         "toolName": result.name or "unknown",
         "toolCallId": result.call_id,
         "input": None,
-        **_settled(result),
+        **settled(result),
     }
     return {**made, CALL_METADATA: {KEY: {"orphan": result.part}}}
 
@@ -233,7 +233,8 @@ def _input(call: Call) -> object:
     return call.input if read is None else read[0]
 
 
-def _settled(result: Result) -> dict[str, Any]:
+def settled(result: Result) -> dict[str, Any]:
+    """Return the keys of a tool part that show a result: its state, and its output or the text of its error."""
     text = plain_block_text(result.blocks)
     if not result.failed:
         return {"state": "output-available", "output": result.output if text is None else text}

@@ -57,6 +57,7 @@ class _Block:
         "kind",
         "name",
         "pieces",
+        "sent_id",
     )
 
     def __init__(self, kind: type[Delta], id: str, index: int | None) -> None:
@@ -74,6 +75,8 @@ class _Block:
         self.is_whole = False
         """Whether the model ended it."""
         self.call_id = ""
+        self.sent_id = ""
+        """The id that the model gave the call; another call of the reply may have it."""
         self.is_id_made = False
         self.name = ""
 
@@ -81,7 +84,7 @@ class _Block:
         """Tell whether a piece of a call begins a call of its own."""
         if event.index is None and event.name:
             return True
-        return event.id not in ("", self.call_id) and not self.is_id_made
+        return event.id not in ("", self.sent_id) and not self.is_id_made
 
     def part(self) -> Part:
         text = _joined(self.pieces)
@@ -123,13 +126,16 @@ class Reply:
     `Reply`.
     """
 
-    __slots__ = ("_blocks", "_fields", "_last", "_open", "_stop", "id", "usage")
+    __slots__ = ("_blocks", "_call_ids", "_fields", "_last", "_open", "_stop", "id", "is_shown", "usage")
 
     def __init__(self, *, id: str | None = None) -> None:
         self.id = new_id() if id is None else id
         self.usage: ModelUsage | None = None
         """What the model said last about what it used."""
+        self.is_shown = False
+        """Whether a start was shown, and no end."""
         self._blocks: list[_Block | Part] = []
+        self._call_ids: set[str] = set()
         self._open: dict[int, _Block] = {}
         """Blocks that have an index and have not ended."""
         self._last: _Block | None = None
@@ -141,6 +147,7 @@ class Reply:
 
     def begin(self) -> AgentEvent:
         """Return the event that shows that a model is asked."""
+        self.is_shown = True
         return AgentEvent("MODEL_CALL_START", self.id)
 
     def add(self, event: ModelEvent) -> Events:
@@ -177,11 +184,19 @@ class Reply:
 
         With `discarded`, they say that nothing of this attempt is kept.
         """
+        return self._end("" if discarded else self.stop_reason, discarded)
+
+    def cut_off(self) -> Events:
+        """End what was shown of a reply that was stopped; calls that `partial` leaves out are ended as discarded."""
+        return self._end("interrupted", False) if self.is_shown else ()
+
+    def _end(self, reason: str, discarded: bool) -> Events:
         events: list[AgentEvent] = []
+        self.is_shown = False
         for block in self._blocks:
-            if isinstance(block, _Block):
-                self._show_end(block, events)
-        reason = "" if discarded else self.stop_reason
+            if isinstance(block, _Block) and not block.has_ended:
+                is_left_out = reason == "interrupted" and block.is_call and not block.is_complete
+                self._show_end(block, events, discarded=is_left_out)
         events.append(AgentEvent("MODEL_CALL_END", self.id, usage=self.usage, stop_reason=reason, discarded=discarded))
         return tuple(events)
 
@@ -236,8 +251,10 @@ class Reply:
         if not isinstance(part, dict) or not isinstance(cast(Part, part).get("type"), str):
             raise ModelError("it yielded a WholePart that is not a JSON object with a type")
         whole = cast(Part, part)
-        if whole["type"] in CALLS and (not isinstance(whole.get("id"), str) or not whole["id"]):
-            whole = {**whole, "id": _call_id(whole.get("id")) or _new_call_id()}
+        if whole["type"] in CALLS:
+            sent = whole.get("id")
+            call_id = self._own_id(sent if isinstance(sent, str) else _call_id(sent))
+            whole = whole if call_id == sent else {**whole, "id": call_id}
         self._end_newest(events)
         block_id = str(len(self._blocks))
         self._blocks.append(whole)
@@ -262,13 +279,23 @@ class Reply:
         block = _Block(kind, str(len(self._blocks)), event.index)
         if isinstance(event, CallDelta):
             block.is_id_made = not event.id
-            block.call_id = event.id or _new_call_id()
+            block.sent_id = event.id
+            block.call_id = self._own_id(event.id)
             block.name = event.name
         self._blocks.append(block)
         if event.index is not None:
             self._open[event.index] = block
         events.append(AgentEvent(_TYPES[kind][0], self.id, block.id, call_id=block.call_id, name=block.name))
         return block
+
+    def _own_id(self, sent: str) -> str:
+        """Return the id of a call that begins, which no other call of the reply has: a second `c` is `c#2`."""
+        id, number = sent or _new_call_id(), 1
+        while id in self._call_ids:
+            number += 1
+            id = f"{sent}#{number}"
+        self._call_ids.add(id)
+        return id
 
     def _newest(self) -> _Block | None:
         """Return the block that began last, if it is open."""
@@ -285,7 +312,7 @@ class Reply:
         block.is_whole = True
         self._show_end(block, events)
 
-    def _show_end(self, block: _Block, events: list[AgentEvent]) -> None:
+    def _show_end(self, block: _Block, events: list[AgentEvent], *, discarded: bool = False) -> None:
         if block.has_ended:
             return
         block.has_ended = True
@@ -293,7 +320,7 @@ class Reply:
             del self._open[block.index]
         if self._last is block:
             self._last = None
-        events.append(AgentEvent(block.end, self.id, block.id, "", block.call_id, block.name))
+        events.append(AgentEvent(block.end, self.id, block.id, "", block.call_id, block.name, discarded=discarded))
 
     # ── the message ──────────────────────────────────────────────────────────
 
