@@ -305,7 +305,7 @@ async def test_loading_inside_a_turn_of_the_session_is_an_error() -> None:
             assert (await agent.call("Load", RuntimeContext(session_id="k"))).text == "Done."
 
 
-async def test_what_cannot_be_read_is_an_error_and_changes_nothing() -> None:
+async def test_what_cannot_be_read_is_an_error_and_no_other_session_goes_on_in_its_place() -> None:
     async with InMemorySession() as session, assistant_agent() as agent:
         await agent.load_if_exists(session, "k1")
         await agent.call("One")
@@ -314,8 +314,13 @@ async def test_what_cannot_be_read_is_an_error_and_changes_nothing() -> None:
         with pytest.raises(StateDecodeError):
             await agent.load_if_exists(session, "k2")
 
-        assert (await agent.call("Two")).text == "One Two"
+        with pytest.raises(ConfigurationError, match="'k2' could not be loaded"):
+            await agent.call("Whose am I?")
         assert (await agent.get_agent_state(None, "k2")).context == []
+        await agent.save_to(session, "k1")
+        assert (await agent.call("Two", RuntimeContext(session_id="k1"))).text == "One Two"
+        await agent.load_if_exists(session, "k1")
+        assert (await agent.call("Three")).text == "One Three"
 
 
 async def test_what_is_not_a_store_or_a_key_is_refused() -> None:

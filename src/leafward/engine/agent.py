@@ -47,7 +47,7 @@ from leafward.engine.plan_mode import PlanMode, read_plan_mode
 from leafward.engine.questions import Question, answering, open_questions
 from leafward.engine.recovery import open_calls
 from leafward.engine.reply_reason import REASON
-from leafward.engine.saved_sessions import SavedSessions, as_saved
+from leafward.engine.saved_sessions import FailedLoad, SavedSessions, as_saved
 from leafward.engine.small_state import plan_text
 from leafward.engine.state_cache import StateCache
 from leafward.engine.state_changes import StateChange, entering, leaving
@@ -69,7 +69,7 @@ from leafward.tools.runtime_context import RuntimeContext, for_call
 from leafward.tools.tool_set import ToolLike
 from leafward.tools.toolkit import Toolkit
 
-_loaded: PerTask[SessionKey] = PerTask("leafward sessions")
+_loaded: PerTask[SessionKey | FailedLoad] = PerTask("leafward sessions")
 """The session that a task has loaded into an agent: that of its calls without a context."""
 
 
@@ -495,7 +495,7 @@ class ReActAgent:
         If the agent has no such session, the one of this task's calls without a context is saved. An agent's own store
         needs none of this: there every step is stored.
         """
-        await self._saved.save(states_of(store), key_of(key), self._key(None))
+        await self._saved.save(states_of(store), key_of(key), lambda: self._key(None))
 
     async def load_from(self, store: Store | AgentStateStore, key: AnyKey) -> None:
         """Take over what is saved under a key, and have this task's later calls without a context go on with it.
@@ -517,10 +517,15 @@ class ReActAgent:
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
             ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
-            StateDecodeError: what is saved cannot be read; nothing is changed.
+            StateDecodeError: what is saved cannot be read; nothing is changed. After this or any other error, calls
+                without a context are refused until a load succeeds: they would go on with another session.
         """
         session = key_of(key)
-        state, exists = await self._saved.load(states_of(store), session)
+        try:
+            state, exists = await self._saved.load(states_of(store), session)
+        except BaseException:
+            _loaded.set(self, FailedLoad(session))
+            raise
         _loaded.set(self, session)
         self._memory.show_loaded(state)
         return exists
@@ -611,6 +616,8 @@ class ReActAgent:
         session_id = None if ctx is None else ctx.session_id
         if session_id is None and (ctx is None or ctx.user_id is None):
             loaded = _loaded.get(self)
+            if isinstance(loaded, FailedLoad):
+                raise loaded.error()
             if loaded is not None:
                 return loaded
         return SessionKey(session_id or self._default_session_id, None if ctx is None else ctx.user_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import ConfigurationError
@@ -23,6 +24,19 @@ ReadsStored = Callable[[Place, SessionKey], Awaitable[StepLog]]
 """Returns what is stored of a session, and changes nothing."""
 
 
+class FailedLoad(NamedTuple):
+    """The session that a task could not load: what it meant to go on with."""
+
+    key: SessionKey
+
+    def error(self) -> ConfigurationError:
+        """Return the error of a call without a context."""
+        return ConfigurationError(
+            f"the session {self.key.session_id!r} could not be loaded in this task: load a session, or pass a "
+            "RuntimeContext that names one"
+        )
+
+
 class SavedSessions:
     """Copies slots between an agent's own store and others."""
 
@@ -35,13 +49,13 @@ class SavedSessions:
         self._lease_ttl = lease_ttl
         self._stored = stored
 
-    async def save(self, states: States, key: SessionKey, current: SessionKey) -> None:
+    async def save(self, states: States, key: SessionKey, current: Callable[[], SessionKey]) -> None:
         """Save the session `key` under its key; if there is none, the session `current`."""
         place = await self._store.open()
         log = await self._stored(place, key)
-        is_other = log.is_new and current != key
+        is_other = log.is_new and current() != key
         if is_other:
-            log = await self._stored(place, current)
+            log = await self._stored(place, current())
         if is_other or not (place.has(states) and self._options.writes_slot):
             await states.save(key, self._options.state_name, as_saved(log.state, key))
 

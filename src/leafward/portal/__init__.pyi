@@ -1010,11 +1010,12 @@ class BlockingReActAgent:
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
             ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
-            StateDecodeError: what is saved cannot be read; nothing is changed.
+            StateDecodeError: what is saved cannot be read; nothing is changed. After this or any other error, calls
+                without a context are refused until a load succeeds: they would go on with another session.
         """
 
     def session(self, user_id: str | None = None, session_id: str | None = None) -> BlockingSession:
-        """Return the conversation of a session, as the tree that it is.
+        """Return the conversation of a session, as the tree that it is, set up with the agent's blocks.
 
         Raises:
             AgentShuttingDown: the agent was closed.

@@ -37,6 +37,8 @@ _TYPES: dict[type[Delta], tuple[EventType, EventType, EventType]] = {
 _WHOLE: tuple[EventType, EventType, EventType] = ("DATA_BLOCK_START", "DATA_BLOCK_DELTA", "DATA_BLOCK_END")
 _OWN_KEYS = frozenset({"id", "role", "parts", "createdAt", "created_at", "name", "metadata", "usage"})
 """Keys of the message that a model does not set."""
+_CUT_OFF = ("length", "filtered")
+"""Reasons of a model that stopped before it had written all."""
 
 
 class _Block:
@@ -343,7 +345,12 @@ class Reply:
         Raises:
             ValueError: the model sent what no message can hold.
         """
-        return self._message(self._parts(whole=True), name, metadata)
+        parts = self._parts(whole=True)
+        last = self._blocks[-1] if self._blocks else None
+        if self._stop in _CUT_OFF and isinstance(last, _Block) and last.is_call and not last.pieces:
+            # Without any arguments the tool would run with its defaults. This is the beginning of what never came.
+            parts[-1]["content"] = "{"
+        return self._message(parts, name, metadata)
 
     def partial(self, *, name: str | None = None, metadata: Mapping[str, Any] | None = None) -> Message | None:
         """Return what there is of the reply so far, without calls whose arguments are not complete.
