@@ -89,3 +89,16 @@ def test_what_cannot_be_is_refused(wrong: object, text: str) -> None:
     assert callable(wrong)
     with pytest.raises(ConfigurationError, match=text):
         wrong()
+
+
+def test_two_tools_of_one_name_are_refused_and_merged_sets_take_the_right_one() -> None:
+    def one() -> str:
+        """Say one."""
+        return "1"
+
+    other = tool(name="one", description="Say one, too.")(one)
+
+    with pytest.raises(ConfigurationError, match="two tools are named 'one'"):
+        ToolSet([one, other])
+    assert (ToolSet([one]) | [other])["one"].description == "Say one, too."
+    assert [*(ToolSet([one, search]) | [other])] == ["one", "search"]

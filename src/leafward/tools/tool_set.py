@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, cast
 
+from leafward.core.errors import ConfigurationError
 from leafward.tools.definition import Tool
 from leafward.tools.function_tools import as_tool
 from leafward.tools.runner import Outcome, attempt, failed, log_failure
@@ -19,11 +20,18 @@ class ToolSet(Mapping[str, Tool]):
     """Tools by name; two sets merge with `|`, the right one's tools winning. A function is made a tool.
 
     Raises:
-        ConfigurationError: a function cannot be a tool.
+        ConfigurationError: a function cannot be a tool, or two tools have one name.
     """
 
     def __init__(self, tools: Iterable[ToolLike] = ()) -> None:
-        self._tools = {tool.name: tool for tool in map(as_tool, tools)}
+        self._tools: dict[str, Tool] = {}
+        for tool in map(as_tool, tools):
+            self._add(tool)
+
+    def _add(self, tool: Tool) -> None:
+        if tool.name in self._tools:
+            raise ConfigurationError(f"two tools are named {tool.name!r}: give one of them another name")
+        self._tools[tool.name] = tool
 
     def __getitem__(self, name: str) -> Tool:
         return self._tools[name]
@@ -43,7 +51,7 @@ class ToolSet(Mapping[str, Tool]):
         return f"ToolSet({', '.join(self._tools)})"
 
     def __or__(self, other: Mapping[str, Tool] | Iterable[ToolLike]) -> ToolSet:
-        return ToolSet([*self._tools.values(), *tools_in(other)])
+        return ToolSet({**self._tools, **ToolSet(tools_in(other))}.values())
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | str | None = None, *, raise_errors: bool = False

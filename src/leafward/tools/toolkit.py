@@ -69,14 +69,12 @@ class Toolkit(ToolSet):
         found = as_tool(function)
         if group is not None:
             found = replace(found, group=group)
-        if found.name in self._tools:
-            raise ConfigurationError(f"two tools are named {found.name!r}: give one of them another name")
         if found.group is not None and found.group not in self._groups:
             raise ConfigurationError(
                 f"the tool {found.name!r} is in the group {found.group!r}, which does not exist: "
                 f"create it first, with Toolkit().create_group({found.group!r})"
             )
-        self._tools[found.name] = found
+        self._add(found)
         return self
 
     @property
