@@ -220,3 +220,31 @@ async def test_each_session_has_its_own_failure(store: Store) -> None:
         return_exceptions=True,
     )
     assert [isinstance(outcome, Rubbish) for outcome in outcomes] == [False, True] * 3
+
+
+async def test_while_a_model_is_not_asked_again_yet_nothing_of_its_failed_attempt_counts(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leafward.engine.model_call._FIRST_PAUSE_S", 0.0)
+    busy = ModelError("busy", temporary=True, retry_after=3_600)
+    model = ScriptedModel([[TextDelta("Partial"), busy], "Whole."])
+    cook = ReActAgent("cook", model, store=store)
+    waits = asyncio.Event()
+
+    async def read() -> list[str]:
+        found: list[str] = []
+        async for event in cook.stream("hello", ALICE):
+            found.append(event.type)
+            if event.discarded:
+                waits.set()
+        return found
+
+    reading = asyncio.create_task(read())
+    await waits.wait()
+    for _ in range(20):
+        await asyncio.sleep(0.005)  # as often as a model that does not wish to wait would be asked again
+    assert await cook.interrupt("alice", "s1")
+    await reading
+
+    assert len(model.requests) == 1
+    assert [message.role for message in await cook.session("alice", "s1").get_history()] == ["user"]

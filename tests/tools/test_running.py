@@ -429,3 +429,25 @@ async def test_a_probe_that_fails_says_so() -> None:
 
     with pytest.raises(OSError, match="closed"):
         await ask_probe(Tool("pay", "", {}, lambda _: asyncio.sleep(0), probe=look), {}, "key")
+
+
+async def test_what_waited_for_a_thread_is_checked_again_before_it_runs() -> None:
+    threads = ToolThreads(running=1)
+    go_on, ran = threading.Event(), threading.Event()
+    is_held = True
+
+    def check() -> None:
+        if not is_held:
+            raise LeaseLost("s1")
+
+    first = asyncio.create_task(threads.call(go_on.wait, check))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(threads.call(ran.set, check))
+    await asyncio.sleep(0)
+    is_held = False
+    go_on.set()
+
+    assert await first
+    with pytest.raises(LeaseLost):
+        await second
+    assert not ran.is_set()
