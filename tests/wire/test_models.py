@@ -195,6 +195,17 @@ async def test_a_refusal_is_a_part(wire: WireServer) -> None:
     assert (part["type"], part["refusal"]) == ("refusal", "I cannot.")
 
 
+async def test_a_piece_that_is_null_does_not_end_the_stream(wire: WireServer) -> None:
+    body = (
+        b'data: {"choices":[{"index":0,"delta":{"content":"Sun"}}]}\n\n'
+        b"data: null\n\n"
+        b'data: {"choices":[{"index":0,"delta":{"content":"ny."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    )
+    wire.script += [Raw(body)]
+    async with OPENAI.on(wire) as model:
+        assert (await reply_of(model)).message().text == "Sunny."
+
+
 async def test_a_signature_on_a_call_is_kept_with_it(wire: WireServer) -> None:
     signed = b'{"index":0,"id":"c1","function":{"name":"f","arguments":"{}"},"extra_content":{"g":{"s":"x"}}}'
     end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\ndata: [DONE]\n\n'

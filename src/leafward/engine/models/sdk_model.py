@@ -76,8 +76,9 @@ class SdkModel(ABC):
         take = reader.take
         try:
             async with await self._ask(self._client(), {**self._options, **request.options}, request) as pieces:
-                while (piece := await anext(pieces, None)) is not None:
-                    for event in take(piece):
+                async for piece in pieces:
+                    # A piece that is `null` brings nothing, and does not end the stream.
+                    for event in () if piece is None else take(piece):
                         yield event
         except Exception as error:
             found = model_error(error, self._sdk)
