@@ -169,6 +169,8 @@ async def test_a_model_without_a_price_has_no_cost(provider: Provider, wire: Wir
     ("provider", "theirs", "ours"),
     [
         *((OPENAI, *pair) for pair in (("length", "length"), ("content_filter", "filtered"), ("odd", "odd"))),
+        # The old form of a call is not read, so it is not reported as a call.
+        (OPENAI, "function_call", "function_call"),
         (ANTHROPIC, "max_tokens", "length"),
         (ANTHROPIC, "stop_sequence", "stop"),
         (ANTHROPIC, "refusal", "filtered"),

@@ -15,7 +15,7 @@ from leafward.formats import to_openai_chat
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_REASONS = {"function_call": "tool_calls", "content_filter": "filtered"}
+_REASONS = {"content_filter": "filtered"}
 
 
 class OpenAIChatModel(SdkModel):
