@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +319,28 @@ def test_a_model_serves_one_event_loop_after_another(provider: Provider) -> None
                 return (await reply_of(model)).message().text
 
     assert [asyncio.run(ask()) for _ in range(3)] == ["Hi."] * 3
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_event_loops_that_have_ended_are_freed_with_their_connections(
+    provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = provider.model("m", base_url="http://unused", api_key="none")
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def ask(*, closes: bool) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with wire_server() as wire:
+            wire.script += [says("Hi.")]
+            model._client().base_url = wire.url + provider.path
+            await reply_of(model)
+            gc.collect()
+            if closes:
+                await model.close()
+
+    for number in range(4):
+        asyncio.run(ask(closes=number == 3))
+    gc.collect()
+
+    assert [loop() for loop in loops] == [None] * 4
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
