@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import os
 import sys
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import openai
@@ -279,6 +281,45 @@ def test_a_missing_key_is_found_where_the_model_is_set_up(monkeypatch: pytest.Mo
         OpenAIChatModel("gpt-4.1")
 
 
+@pytest.fixture
+def no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Take away every key of Anthropic's that this machine may have."""
+    for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_key")
+def test_a_missing_key_of_anthropic_is_found_where_the_model_is_set_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="no key for 'claude': set ANTHROPIC_API_KEY, or give api_key="):
+        AnthropicModel("claude")
+
+    # A directory of profiles without one.
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"no key for 'claude': .*default\.json"):
+        AnthropicModel("claude")
+
+
+@pytest.mark.usefixtures("no_key")
+@pytest.mark.parametrize("way", ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "a profile", "extra_headers"])
+def test_every_way_to_give_a_key_of_anthropic_is_taken(
+    way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if way == "extra_headers":
+        AnthropicModel("claude", extra_headers={"X-Api-Key": "k"})
+        return
+    if way == "a profile":
+        monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+        (tmp_path / "configs").mkdir()
+        profile = {"authentication": {"type": "user_oauth", "client_id": "c"}}
+        (tmp_path / "configs" / "default.json").write_text(json.dumps(profile))
+    else:
+        monkeypatch.setenv(way, "authorization: Bearer t")
+    AnthropicModel("claude")
+
+
 @pytest.mark.parametrize("price", [(1,), (1, 2, 3), (-1, 2), (float("nan"), 1), ("1", "2"), 3, (True, 1)])
 def test_a_price_is_two_numbers(price: Any) -> None:
     with pytest.raises(ConfigurationError, match="price= is"):
@@ -299,12 +340,26 @@ async def test_a_client_that_was_given_is_used_and_stays_open(provider: Provider
     assert [asked.headers["x-mine"] for asked in wire.asked] == ["yes", "yes"]
 
 
-def test_a_sync_client_and_options_of_a_client_are_refused() -> None:
-    sync: Any = openai.OpenAI(api_key="none")
-    with pytest.raises(ConfigurationError, match="client= is an AsyncOpenAI, not the sync OpenAI"):
-        OpenAIChatModel("m", client=sync)
+def test_a_client_of_another_kind_and_options_of_a_client_are_refused() -> None:
+    wrong: dict[str, Any] = {
+        "a sync one": openai.OpenAI(api_key="none"),
+        "of another SDK": anthropic.AsyncAnthropic(api_key="none"),
+        "the class": openai.AsyncOpenAI,
+        "a text": "https://example.org",
+    }
+    for client in wrong.values():
+        with pytest.raises(ConfigurationError, match=r"client= is an AsyncOpenAI\(…\), not "):
+            OpenAIChatModel("m", client=client)
+    with pytest.raises(ConfigurationError, match=r"client= is an AsyncAnthropic\(…\), not "):
+        AnthropicModel("m", client=cast(Any, openai.AsyncOpenAI(api_key="none")))
     with pytest.raises(ConfigurationError, match="base_url and api_key belong to the client"):
         OpenAIChatModel("m", client=openai.AsyncOpenAI(api_key="none"), base_url="http://x", api_key="k")
+
+
+def test_clients_of_anthropics_models_in_a_cloud_are_taken() -> None:
+    sdk: Any = anthropic
+
+    AnthropicModel("m", client=sdk.AsyncAnthropicVertex(region="global", project_id="p", access_token="t"))
 
 
 def test_a_model_serves_one_event_loop_after_another(provider: Provider) -> None:

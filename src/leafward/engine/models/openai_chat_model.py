@@ -43,7 +43,7 @@ class OpenAIChatModel(SdkModel):
         **options: Any,
     ) -> None:
         sdk = need_sdk("openai", type(self).__name__)
-        check_client(client, "AsyncOpenAI", sdk.OpenAI, base_url=base_url, api_key=api_key)
+        check_client(client, [sdk.AsyncOpenAI], base_url=base_url, api_key=api_key)
 
         def make() -> AsyncOpenAI:
             try:

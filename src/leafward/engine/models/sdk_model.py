@@ -145,16 +145,18 @@ def need_sdk(module: str, wanted_by: str) -> Any:
         ) from error
 
 
-def check_client(client: object, wanted: str, sync: type, **others: object) -> None:
-    """Check a client that was given.
+def check_client(client: object, wanted: Sequence[type], **others: object) -> None:
+    """Check a client that was given: one of the classes in `wanted`, of which the first is named in the error.
 
     Raises:
-        ConfigurationError: it is not async, or options were given that belong to it.
+        ConfigurationError: it is something else, or options were given that belong to it.
     """
-    if isinstance(client, sync):
-        raise ConfigurationError(f"client= is an {wanted}, not the sync {type(client).__name__}")
+    if client is None:
+        return
+    if not isinstance(client, tuple(wanted)):
+        raise ConfigurationError(f"client= is an {wanted[0].__name__}(…), not {client!r}")
     given = [name for name, value in others.items() if value is not None]
-    if client is not None and given:
+    if given:
         raise ConfigurationError(f"{' and '.join(given)} belong to the client: set them there, or leave out client=")
 
 
