@@ -1055,7 +1055,7 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
     """Tools by name; two sets merge with `|`, the right one's tools winning. A function is made a tool.
 
     Raises:
-        ConfigurationError: a function cannot be a tool.
+        ConfigurationError: these are not tools, or a function cannot be one.
     """
 
     def __getitem__(self, name: str) -> BlockingTool: ...
