@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 from leafward.core.errors import ConfigurationError
+from leafward.tools.answers import describe_missing
 from leafward.tools.definition import Tool
 from leafward.tools.function_tools import as_tool
 from leafward.tools.runner import Outcome, attempt, failed, log_failure
@@ -87,8 +88,7 @@ class ToolSet(Mapping[str, Tool]):
     async def _attempt(self, name: str, arguments: object, ctx: RuntimeContext | None) -> Outcome:
         tool = self._tools.get(name)
         if tool is None:
-            known = ", ".join(self._tools) or "none"
-            return failed(f"there is no tool {name!r}. Call one of: {known}.")
+            return failed(describe_missing(name, self._tools))
         return await attempt(tool, arguments, ctx)
 
     def to_openai(self) -> list[Any]:
