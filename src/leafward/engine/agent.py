@@ -512,7 +512,8 @@ class ReActAgent:
 
         What is saved is copied to the agent's session `key`, also what AgentScope 1.x has saved; without anything
         saved that session begins again without messages. Messages that it had stay in its tree. It waits for its turn
-        as a call does. Other tasks do not notice: they load it themselves, or pass a `RuntimeContext`.
+        as a call does; with the agent's own store nothing is copied, and it does not wait. Other tasks do not notice:
+        they load it themselves, or pass a `RuntimeContext`.
 
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
