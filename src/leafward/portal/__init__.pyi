@@ -98,7 +98,7 @@ class BlockingStore:
         thread.
 
         Raises:
-            ConfigurationError: it is not an agent.
+            ConfigurationError: it is not an agent, or keeps its conversations in another blocking store that is open.
         """
 
     def close(self) -> None:
