@@ -13,6 +13,7 @@ from leafward import AgentShuttingDown, ConfigurationError, ReActAgent, RuntimeC
 from leafward.engine import InMemoryMemory
 from leafward.portal import BlockingSession, blocking
 from leafward.testing import ScriptedModel, call
+from tests.blocking.doubles import run_program
 
 ALICE = RuntimeContext("alice", "s1")
 
@@ -150,6 +151,46 @@ def test_an_agent_without_a_store_goes_from_one_to_the_next(tmp_path: Path) -> N
         with blocking(url) as store:
             assert store.agent(agent).call(f"n{number}", ALICE).text == f"n{number}"
             assert store.agent(agent) is store.agent(store.agent(agent))
+
+
+def test_an_agent_is_refused_by_a_second_store_while_the_first_is_open(url: str) -> None:
+    helper = ReActAgent("helper", ScriptedModel(echo))
+    with blocking("memory://") as second:
+        with blocking(url) as first:
+            agent = first.agent(helper)
+            agent.call("One", ALICE)
+
+            with pytest.raises(ConfigurationError, match="'helper' keeps its conversations in another blocking store"):
+                second.agent(helper)
+
+            assert agent.call("Two", ALICE).text == "One Two"
+            assert len(first.session("s1", user_id="alice", agent_id="helper").get_history()) == 4
+        assert second.agent(helper).call("Three", ALICE).text == "Three"
+
+
+def test_an_agent_of_a_store_that_was_dropped_or_is_its_parents_goes_to_the_next() -> None:
+    done = run_program(
+        """
+import gc, os, warnings
+warnings.simplefilter("ignore")
+from leafward import ReActAgent
+from leafward.portal import blocking
+from leafward.testing import ScriptedModel
+
+helper = ReActAgent("helper", ScriptedModel(lambda request: "ok"))
+blocking("memory://").agent(helper).call("Hi")
+gc.collect()
+with blocking("memory://") as store:
+    print(store.agent(helper).call("Hi").text)
+    child = os.fork()
+    if child == 0:
+        with blocking("memory://") as mine:
+            os._exit(0 if mine.agent(helper).call("Hi").text == "ok" else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+
+    assert (done.stdout, done.stderr) == ("ok\n0\n", "")
 
 
 def test_what_is_not_an_agent_is_refused() -> None:

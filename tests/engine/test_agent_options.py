@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from leafward import ConfigurationError, ReActAgent
+from leafward.engine import Toolkit
 from leafward.testing import ScriptedModel
 
 
@@ -31,3 +32,13 @@ def test_a_wrong_option_is_refused_by_name_and_value(option: str, value: Any) ->
 
     assert str(refused.value).startswith(f"{option} is ")
     assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [Toolkit(), None, len, 5])
+def test_tools_that_are_not_a_collection_are_refused_with_what_to_give(value: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"tools are a list of functions and tools, or a leafward\.Toolkit"
+    ) as no:
+        ReActAgent("cook", ScriptedModel([]), tools=value, store="memory://")
+
+    assert repr(value) in str(no.value)

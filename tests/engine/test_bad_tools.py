@@ -179,10 +179,12 @@ async def test_a_hundred_plain_functions_that_hang_leave_the_loop_free_and_threa
         given_up = tool_threads().abandoned
         assert 0 < given_up < RUNNING + ABANDONED
 
-        # One that waits in line for a thread until its time is over never begins.
+        # One that waits in line for a thread until its time is over never begins, and its result says so.
         states = [await agent.get_agent_state("alice", f"s{n}") for n in range(100)]
         texts = [results(state.context)["c1"][1] for state in states]
-        assert sum("did not end within 0.2 s" in text or "no thread is free" in text for text in texts) == 100
+        assert sum("did not end within 0.2 s" in text for text in texts) == given_up
+        refused = ("was not started within 0.2 s: call it again", "no thread is free")
+        assert sum(any(words in text for words in refused) for text in texts) == 100 - given_up
     finally:
         over.set()
     await ended(tool_threads())

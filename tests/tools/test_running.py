@@ -16,7 +16,7 @@ import pytest
 
 from leafward import LeaseLost, Message, StorageFull, Tool, ToolError, ToolSet, tool, tool_result, user
 from leafward.tools import Outcome, as_tool, ask_probe, run
-from leafward.tools.threads import ToolThreads, tool_threads
+from leafward.tools.threads import RUNNING, ToolThreads, tool_threads
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 
@@ -272,6 +272,25 @@ async def test_a_plain_function_past_its_timeout_is_counted_until_it_ends() -> N
     assert tool_threads().abandoned == 1
     release.set()
     await ended(tool_threads())
+
+
+async def test_a_tool_that_no_thread_was_free_for_is_reported_as_not_started() -> None:
+    release, called = threading.Event(), threading.Event()
+    holding = [asyncio.create_task(tool_threads().call(release.wait)) for _ in range(RUNNING)]
+
+    @tool(timeout=0.02)
+    def late() -> None:
+        called.set()
+
+    outcome = await run(late)
+    release.set()
+    await asyncio.gather(*holding)
+
+    assert (outcome.state, outcome.text) == (
+        "error",
+        "Error: the tool 'late' was not started within 0.02 s: call it again.",
+    )
+    assert not called.is_set()
 
 
 async def test_a_timeout_error_of_the_tool_is_the_tools() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import os
 import sys
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import openai
@@ -169,6 +173,8 @@ async def test_a_model_without_a_price_has_no_cost(provider: Provider, wire: Wir
     ("provider", "theirs", "ours"),
     [
         *((OPENAI, *pair) for pair in (("length", "length"), ("content_filter", "filtered"), ("odd", "odd"))),
+        # The old form of a call is not read, so it is not reported as a call.
+        (OPENAI, "function_call", "function_call"),
         (ANTHROPIC, "max_tokens", "length"),
         (ANTHROPIC, "stop_sequence", "stop"),
         (ANTHROPIC, "refusal", "filtered"),
@@ -193,6 +199,17 @@ async def test_a_refusal_is_a_part(wire: WireServer) -> None:
         (part,) = (await reply_of(model)).message().parts
 
     assert (part["type"], part["refusal"]) == ("refusal", "I cannot.")
+
+
+async def test_a_piece_that_is_null_does_not_end_the_stream(wire: WireServer) -> None:
+    body = (
+        b'data: {"choices":[{"index":0,"delta":{"content":"Sun"}}]}\n\n'
+        b"data: null\n\n"
+        b'data: {"choices":[{"index":0,"delta":{"content":"ny."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    )
+    wire.script += [Raw(body)]
+    async with OPENAI.on(wire) as model:
+        assert (await reply_of(model)).message().text == "Sunny."
 
 
 async def test_a_signature_on_a_call_is_kept_with_it(wire: WireServer) -> None:
@@ -264,6 +281,45 @@ def test_a_missing_key_is_found_where_the_model_is_set_up(monkeypatch: pytest.Mo
         OpenAIChatModel("gpt-4.1")
 
 
+@pytest.fixture
+def no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Take away every key of Anthropic's that this machine may have."""
+    for name in [name for name in os.environ if name.startswith("ANTHROPIC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_key")
+def test_a_missing_key_of_anthropic_is_found_where_the_model_is_set_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="no key for 'claude': set ANTHROPIC_API_KEY, or give api_key="):
+        AnthropicModel("claude")
+
+    # A directory of profiles without one.
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"no key for 'claude': .*default\.json"):
+        AnthropicModel("claude")
+
+
+@pytest.mark.usefixtures("no_key")
+@pytest.mark.parametrize("way", ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "a profile", "extra_headers"])
+def test_every_way_to_give_a_key_of_anthropic_is_taken(
+    way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if way == "extra_headers":
+        AnthropicModel("claude", extra_headers={"X-Api-Key": "k"})
+        return
+    if way == "a profile":
+        monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+        (tmp_path / "configs").mkdir()
+        profile = {"authentication": {"type": "user_oauth", "client_id": "c"}}
+        (tmp_path / "configs" / "default.json").write_text(json.dumps(profile))
+    else:
+        monkeypatch.setenv(way, "authorization: Bearer t")
+    AnthropicModel("claude")
+
+
 @pytest.mark.parametrize("price", [(1,), (1, 2, 3), (-1, 2), (float("nan"), 1), ("1", "2"), 3, (True, 1)])
 def test_a_price_is_two_numbers(price: Any) -> None:
     with pytest.raises(ConfigurationError, match="price= is"):
@@ -284,12 +340,26 @@ async def test_a_client_that_was_given_is_used_and_stays_open(provider: Provider
     assert [asked.headers["x-mine"] for asked in wire.asked] == ["yes", "yes"]
 
 
-def test_a_sync_client_and_options_of_a_client_are_refused() -> None:
-    sync: Any = openai.OpenAI(api_key="none")
-    with pytest.raises(ConfigurationError, match="client= is an AsyncOpenAI, not the sync OpenAI"):
-        OpenAIChatModel("m", client=sync)
+def test_a_client_of_another_kind_and_options_of_a_client_are_refused() -> None:
+    wrong: dict[str, Any] = {
+        "a sync one": openai.OpenAI(api_key="none"),
+        "of another SDK": anthropic.AsyncAnthropic(api_key="none"),
+        "the class": openai.AsyncOpenAI,
+        "a text": "https://example.org",
+    }
+    for client in wrong.values():
+        with pytest.raises(ConfigurationError, match=r"client= is an AsyncOpenAI\(…\), not "):
+            OpenAIChatModel("m", client=client)
+    with pytest.raises(ConfigurationError, match=r"client= is an AsyncAnthropic\(…\), not "):
+        AnthropicModel("m", client=cast(Any, openai.AsyncOpenAI(api_key="none")))
     with pytest.raises(ConfigurationError, match="base_url and api_key belong to the client"):
         OpenAIChatModel("m", client=openai.AsyncOpenAI(api_key="none"), base_url="http://x", api_key="k")
+
+
+def test_clients_of_anthropics_models_in_a_cloud_are_taken() -> None:
+    sdk: Any = anthropic
+
+    AnthropicModel("m", client=sdk.AsyncAnthropicVertex(region="global", project_id="p", access_token="t"))
 
 
 def test_a_model_serves_one_event_loop_after_another(provider: Provider) -> None:
@@ -304,3 +374,28 @@ def test_a_model_serves_one_event_loop_after_another(provider: Provider) -> None
                 return (await reply_of(model)).message().text
 
     assert [asyncio.run(ask()) for _ in range(3)] == ["Hi."] * 3
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_event_loops_that_have_ended_are_freed_with_their_connections(
+    provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = provider.model("m", base_url="http://unused", api_key="none")
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def ask(*, closes: bool) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with wire_server() as wire:
+            wire.script += [says("Hi.")]
+            model._client().base_url = wire.url + provider.path
+            await reply_of(model)
+            gc.collect()
+            if closes:
+                await model.close()
+
+    for number in range(4):
+        asyncio.run(ask(closes=number == 3))
+    gc.collect()
+
+    assert [loop() for loop in loops] == [None] * 4
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

@@ -25,6 +25,13 @@ def encode_text(value: object) -> str:
     return encode(value).decode()
 
 
+def copy_plain(value: Any) -> Any:
+    """Return a copy of a plain JSON value, which shares no dict or list with it."""
+    if isinstance(value, dict):
+        return {key: copy_plain(item) for key, item in cast(dict[str, Any], value).items()}
+    return [copy_plain(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
+
+
 class Plain:
     """Copies values as plain JSON, and remembers whether it had to mend text; `what` is what errors call the whole."""
 

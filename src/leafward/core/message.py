@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, cast
 
 from leafward.core.errors import MessageTooLarge
 from leafward.core.ids import check_id, new_id
-from leafward.core.json import Plain, decode_body, encode
+from leafward.core.json import Plain, copy_plain, decode_body, encode
 from leafward.core.message_shapes import check_shape, from_openai, is_openai
 from leafward.core.parts import RESULT_STATES, Part
 from leafward.core.times import from_micros, now_micros, parse_local, parse_micros, to_wire
@@ -247,9 +247,9 @@ class Message:
         return {
             "id": self._id,
             "role": self._role,
-            "parts": _copied(self._body["parts"]),
+            "parts": copy_plain(self._body["parts"]),
             "createdAt": to_wire(self._at),
-            **{key: _copied(value) for key, value in self._body.items() if key != "parts"},
+            **{key: copy_plain(value) for key, value in self._body.items() if key != "parts"},
         }
 
     @classmethod
@@ -348,7 +348,7 @@ class _Copy(Message):
 
     def _lend(self) -> None:
         if not self._is_lent:
-            self._body = _copied(self._body)
+            self._body = copy_plain(self._body)
         super()._lend()
 
 
@@ -364,7 +364,7 @@ def own_copy(message: Message) -> Message:
         ValueError: it was made unsound.
     """
     checked, json = message.sealed()
-    copy = Message.stored(message.id, message.role, message.at, _copied(body_to_read(checked)))
+    copy = Message.stored(message.id, message.role, message.at, copy_plain(body_to_read(checked)))
     copy._json = json  # pyright: ignore[reportPrivateUsage]
     return copy
 
@@ -484,12 +484,6 @@ def _dumped(value: Dumpable) -> dict[str, Any]:
     except ValueError:
         # Not pydantic's: it knows no such options.
         return data
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in cast(dict[str, Any], value).items()}
-    return [_copied(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
 
 
 def _checked_parts(plain: Plain, parts: object) -> list[Part]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal, Self
@@ -512,7 +512,8 @@ class ReActAgent:
 
         What is saved is copied to the agent's session `key`, also what AgentScope 1.x has saved; without anything
         saved that session begins again without messages. Messages that it had stay in its tree. It waits for its turn
-        as a call does. Other tasks do not notice: they load it themselves, or pass a `RuntimeContext`.
+        as a call does; with the agent's own store nothing is copied, and it does not wait. Other tasks do not notice:
+        they load it themselves, or pass a `RuntimeContext`.
 
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
@@ -633,9 +634,13 @@ class ReActAgent:
         return TreeLog(store.fenced(held.lease), states.with_lease(held.lease), key, self._options, cache)
 
 
-def keep_in(agent: ReActAgent, store: Store) -> None:
-    """Have an agent that was made without a store keep its conversations in this one, which it never closes."""
-    agent._store.use(store)  # pyright: ignore[reportPrivateUsage]
+def keep_in(agent: ReActAgent, store: Store, is_open: Callable[[], bool]) -> None:
+    """Have an agent that was made without a store keep its conversations in this one, which it never closes.
+
+    Raises:
+        ConfigurationError: it keeps them in another one that is still open.
+    """
+    agent._store.use(store, is_open)  # pyright: ignore[reportPrivateUsage]
 
 
 async def _leave_out_stored(log: StepLog, held: Held) -> None:

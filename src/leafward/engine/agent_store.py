@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +13,15 @@ from weakref import WeakSet
 
 from leafward.core.errors import AgentShuttingDown, ConfigurationError, StoreError
 from leafward.engine.custom_states import CustomStates, states_of
-from leafward.stores.contracts import Store
+from leafward.stores.contracts import Store, without_lease
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.store import StateStore
 
 AgentStoreLike = str | Store | AgentStateStore | None
 """A URL, an open store, a store of states, or nothing for JSON files in AgentScope's directory."""
+
+_choosing = threading.Lock()
+"""Held while an agent takes a store: each blocking store has a thread of its own."""
 
 
 class Place(NamedTuple):
@@ -68,6 +73,8 @@ class AgentStore:
         self.place: Place | None = None
         """Where the agent keeps its conversations, once that is open."""
         self.is_closed = False
+        self._is_in_use: Callable[[], bool] = _never
+        """Whether the store that `use` has named is still open."""
         self._of_calls: WeakSet[StateStore | CustomStates] = WeakSet()
         """Stores that calls have named, as long as somebody else has them."""
         if isinstance(given, Store):
@@ -78,11 +85,23 @@ class AgentStore:
             if isinstance(states, CustomStates):
                 self.place = Place(states, None)
 
-    def use(self, store: Store) -> None:
-        """Keep conversations in an open store, if none was named; another one may take its place later."""
-        has_opened = self._given is None and self.place is not None
-        if self._is_open_to_any and not has_opened:
-            self._given, self.place = store, Place(store.states, store)
+    def use(self, store: Store, is_open: Callable[[], bool]) -> None:
+        """Keep conversations in an open store, if none was named; once it is closed, another one may take its place.
+
+        Raises:
+            ConfigurationError: another one is still open.
+        """
+        with _choosing:
+            has_opened = self._given is None and self.place is not None
+            if not self._is_open_to_any or has_opened:
+                return
+            before = self._given
+            if isinstance(before, Store) and without_lease(before) is not without_lease(store) and self._is_in_use():
+                raise ConfigurationError(
+                    f"the agent {self._agent_id!r} keeps its conversations in another blocking store, which is open: "
+                    "close that first, or make an agent for each store"
+                )
+            self._given, self.place, self._is_in_use = store, Place(store.states, store), is_open
 
     @property
     def is_custom(self) -> bool:
@@ -145,6 +164,10 @@ class AgentStore:
                 await place.store.close()
             elif self._given is None:
                 await place.states.close()
+
+
+def _never() -> bool:
+    return False
 
 
 def _json_states(agent_id: str) -> StateStore:

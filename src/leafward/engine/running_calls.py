@@ -13,7 +13,7 @@ from leafward.core.errors import LeaseLost, StoreError
 from leafward.engine.child_sessions import enter_call
 from leafward.engine.recovery import idempotency_key
 from leafward.engine.turn_control import TurnStopped
-from leafward.tools.answers import describe_failure
+from leafward.tools.answers import describe_failure, describe_missing
 from leafward.tools.definition import Tool
 from leafward.tools.runner import TIMEOUT_GRACE_S, Outcome, ask_probe, attempt, failed, log_failure
 from leafward.tools.runtime_context import RuntimeContext, for_tool
@@ -113,9 +113,9 @@ class RunningCalls:
     ) -> Outcome | None:
         tool = offered.get(call.name)
         if tool is None:
-            known = ", ".join(offered) or "none"
-            why = "there is no tool" if call.name not in self._tools else "this session has not activated the tool"
-            return failed(f"{why} {call.name!r}. Call one of: {known}.")
+            if call.name in self._tools:
+                return failed(describe_missing(call.name, offered, why="this session has not activated the tool"))
+            return failed(describe_missing(call.name, offered))
         if probed:
             try:
                 found = await ask_probe(tool, arguments, ctx.idempotency_key or "")

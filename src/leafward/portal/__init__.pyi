@@ -98,7 +98,7 @@ class BlockingStore:
         thread.
 
         Raises:
-            ConfigurationError: it is not an agent.
+            ConfigurationError: it is not an agent, or keeps its conversations in another blocking store that is open.
         """
 
     def close(self) -> None:
@@ -1005,7 +1005,8 @@ class BlockingReActAgent:
 
         What is saved is copied to the agent's session `key`, also what AgentScope 1.x has saved; without anything
         saved that session begins again without messages. Messages that it had stay in its tree. It waits for its turn
-        as a call does. Other tasks do not notice: they load it themselves, or pass a `RuntimeContext`.
+        as a call does; with the agent's own store nothing is copied, and it does not wait. Other tasks do not notice:
+        they load it themselves, or pass a `RuntimeContext`.
 
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
@@ -1055,7 +1056,7 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
     """Tools by name; two sets merge with `|`, the right one's tools winning. A function is made a tool.
 
     Raises:
-        ConfigurationError: a function cannot be a tool.
+        ConfigurationError: these are not tools, or a function cannot be one.
     """
 
     def __getitem__(self, name: str) -> BlockingTool: ...

@@ -59,6 +59,11 @@ class Portal:
             known = self._mirrors[id(value)] = make_mirror(mirror_class(kind, base), self, value)
         return known
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the store can be used in this process."""
+        return not self._thread.closed and not self._thread.forked
+
     def close(self) -> None:
         """Close the store and end the thread."""
         self._thread.close(self._store.close)

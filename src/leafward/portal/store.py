@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from weakref import ref
 
 from leafward.core.errors import ConfigurationError
 from leafward.portal.mirror import Mirror, mirror_class
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 
 class _Closes(Protocol):
+    @property
+    def is_open(self) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -40,9 +44,16 @@ class BlockingStore(Mirror):
         thread.
 
         Raises:
-            ConfigurationError: it is not an agent.
+            ConfigurationError: it is not an agent, or keeps its conversations in another blocking store that is open.
         """
-        return self._portal.call(_kept, (agent, self), {})
+        # The agent does not keep this store open.
+        portal = ref(cast(_Closes, self._portal))
+
+        def is_open() -> bool:
+            found = portal()
+            return found is not None and found.is_open
+
+        return self._portal.call(_kept, (agent, self, is_open), {})
 
     def close(self) -> None:
         """Finish what was begun, close the store and end its thread; a second call does nothing."""
@@ -55,12 +66,12 @@ class BlockingStore(Mirror):
         self.close()
 
 
-def _kept(agent: object, store: Store) -> ReActAgent:
+def _kept(agent: object, store: Store, is_open: Callable[[], bool]) -> ReActAgent:
     from leafward.engine.agent import ReActAgent, keep_in
 
     if not isinstance(agent, ReActAgent):
         raise ConfigurationError(f"an agent is a ReActAgent(…), not {agent!r}")
-    keep_in(agent, store)
+    keep_in(agent, store, is_open)
     return agent
 
 

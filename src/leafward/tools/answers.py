@@ -54,6 +54,11 @@ def describe_failure(name: str, error: BaseException) -> str:
     return f"the tool {name!r} failed ({what}). Try it with other arguments, or go on without it."
 
 
+def describe_missing(name: str, offered: Iterable[str], *, why: str = "there is no tool") -> str:
+    """Say to a model that it cannot call a tool of this name, and which ones it can."""
+    return f"{why} {name!r}. Call one of: {', '.join(offered) or 'none'}."
+
+
 def make_tool(
     name: str,
     description: str,

@@ -146,8 +146,15 @@ def _succeeded(result: object) -> Outcome:
 
 async def _perform(tool: Tool, call: Callable[[], Any], check: Check = always, *, timeout: float | None = None) -> Any:
     timeout = timeout or tool.timeout
+    has_started = False
+
+    def start() -> None:
+        nonlocal has_started
+        check()
+        has_started = True
+
     # In a task of its own, a tool can neither cancel its caller nor keep it from being cancelled.
-    task = asyncio.create_task(invoke(call, check), name=f"tool {tool.name}")
+    task = asyncio.create_task(invoke(call, start), name=f"tool {tool.name}")
     try:
         await asyncio.wait((task,), timeout=timeout)
     except asyncio.CancelledError:
@@ -155,6 +162,9 @@ async def _perform(tool: Tool, call: Callable[[], Any], check: Check = always, *
         raise
     if not task.done():
         await _stop(tool, task, TIMEOUT_GRACE_S)
+        if not has_started:
+            # It has waited for one of the threads.
+            raise TimedOut(f"the tool {tool.name!r} was not started within {timeout:g} s: call it again.")
         if not task.done() or task.cancelled() or task.exception() is not None:
             raise TimedOut(
                 f"the tool {tool.name!r} did not end within {timeout:g} s. It may have taken effect: "

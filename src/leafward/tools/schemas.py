@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from leafward.core.json import copy_plain
+
 PREFIX = "#/$defs/"
 Schema = dict[str, Any]
 T = TypeVar("T")
@@ -45,7 +47,7 @@ def schemas_of(types: Sequence[Any]) -> tuple[list[Schema], dict[str, Schema]]:
     if any(definitions for _, definitions in made):
         # Two types may have one name.
         return _schemas_of(types)
-    return [_copied(schema) for schema, _ in made], {}
+    return [copy_plain(schema) for schema, _ in made], {}
 
 
 @per_type
@@ -72,12 +74,6 @@ def _schemas_of(types: Sequence[Any]) -> tuple[list[Schema], dict[str, Schema]]:
     schemas, components = msgspec.json.schema_components(types, schema_hook=hook, ref_template=PREFIX + "{name}")
     inliner = _Inliner(components, hoisted)
     return [inliner.inline(schema) for schema in schemas], hoisted
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in cast(Schema, value).items()}
-    return [_copied(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
 
 
 class _Inliner:

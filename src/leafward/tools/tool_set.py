@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 from leafward.core.errors import ConfigurationError
+from leafward.tools.answers import describe_missing
 from leafward.tools.definition import Tool
 from leafward.tools.function_tools import as_tool
 from leafward.tools.runner import Outcome, attempt, failed, log_failure
@@ -20,12 +21,12 @@ class ToolSet(Mapping[str, Tool]):
     """Tools by name; two sets merge with `|`, the right one's tools winning. A function is made a tool.
 
     Raises:
-        ConfigurationError: a function cannot be a tool, or two tools have one name.
+        ConfigurationError: these are not tools, a function cannot be one, or two tools have one name.
     """
 
     def __init__(self, tools: Iterable[ToolLike] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        for tool in map(as_tool, tools):
+        for tool in map(as_tool, tools_in(tools)):
             self._add(tool)
 
     def _add(self, tool: Tool) -> None:
@@ -87,8 +88,7 @@ class ToolSet(Mapping[str, Tool]):
     async def _attempt(self, name: str, arguments: object, ctx: RuntimeContext | None) -> Outcome:
         tool = self._tools.get(name)
         if tool is None:
-            known = ", ".join(self._tools) or "none"
-            return failed(f"there is no tool {name!r}. Call one of: {known}.")
+            return failed(describe_missing(name, self._tools))
         return await attempt(tool, arguments, ctx)
 
     def to_openai(self) -> list[Any]:
@@ -128,5 +128,13 @@ class ToolSet(Mapping[str, Tool]):
 
 
 def tools_in(tools: Mapping[str, Tool] | Iterable[ToolLike]) -> Iterable[ToolLike]:
-    """Return the tools of a set, or of any other collection."""
-    return cast(Mapping[str, Tool], tools).values() if isinstance(tools, Mapping) else tools
+    """Return the tools of a set, or of any other collection.
+
+    Raises:
+        ConfigurationError: it is not a collection.
+    """
+    if isinstance(tools, Mapping):
+        return cast(Mapping[str, Tool], tools).values()
+    if not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"tools are a list of functions and tools, or a leafward.Toolkit, not {tools!r}")
+    return tools

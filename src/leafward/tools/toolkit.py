@@ -30,7 +30,7 @@ class Toolkit(ToolSet):
     with. An agent copies its toolkit when it is made, as `Toolkit(other)` does.
 
     Raises:
-        ConfigurationError: as `register`.
+        ConfigurationError: these are not tools, or as `register`.
     """
 
     def __init__(self, tools: Mapping[str, Tool] | Iterable[ToolLike] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from leafward.core.errors import ConfigurationError
 from leafward.core.json import try_parse
 from leafward.engine.models.model import ModelRequest
 from leafward.engine.models.model_events import (
@@ -33,6 +34,10 @@ _REASONS = {
 }
 
 
+_KEYS = frozenset({"authorization", "x-api-key"})
+"""The headers that a key is sent in."""
+
+
 class AnthropicModel(SdkModel):
     """A model of Anthropic's.
 
@@ -44,7 +49,7 @@ class AnthropicModel(SdkModel):
     agent does. `price` is that of a million tokens of input and of output, tokens of the provider's cache included.
 
     Raises:
-        ConfigurationError: the SDK is not installed, or an option is wrong.
+        ConfigurationError: the SDK is not installed, there is no key, or an option is wrong.
     """
 
     def __init__(
@@ -59,10 +64,22 @@ class AnthropicModel(SdkModel):
         **options: Any,
     ) -> None:
         sdk = need_sdk("anthropic", type(self).__name__)
-        check_client(client, "AsyncAnthropic", sdk.Anthropic, base_url=base_url, api_key=api_key)
+        # Those of the clouds are not derived from the first.
+        clouds = (sdk.AsyncAnthropicBedrock, sdk.AsyncAnthropicBedrockMantle, sdk.AsyncAnthropicVertex)
+        check_client(client, [sdk.AsyncAnthropic, *clouds], base_url=base_url, api_key=api_key)
+        headers: Mapping[str, Any] = options.get("extra_headers") or {}
 
         def make() -> AsyncAnthropic:
-            return sdk.AsyncAnthropic(base_url=base_url, api_key=api_key, max_retries=0)
+            try:
+                made: AsyncAnthropic = sdk.AsyncAnthropic(base_url=base_url, api_key=api_key, max_retries=0)
+            except sdk.AnthropicError as error:
+                raise ConfigurationError(f"no key for {name!r}: {error}") from error
+            if made.credentials is None and not _KEYS & {one.lower() for one in (*made.default_headers, *headers)}:
+                # The SDK finds it out at the first call.
+                raise ConfigurationError(
+                    f"no key for {name!r}: set ANTHROPIC_API_KEY, or give api_key= (any text for a server without keys)"
+                )
+            return made
 
         super().__init__(name, sdk, client, make, price, {"max_tokens": max_tokens, **options})
 

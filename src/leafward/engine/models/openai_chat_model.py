@@ -15,7 +15,7 @@ from leafward.formats import to_openai_chat
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-_REASONS = {"function_call": "tool_calls", "content_filter": "filtered"}
+_REASONS = {"content_filter": "filtered"}
 
 
 class OpenAIChatModel(SdkModel):
@@ -43,7 +43,7 @@ class OpenAIChatModel(SdkModel):
         **options: Any,
     ) -> None:
         sdk = need_sdk("openai", type(self).__name__)
-        check_client(client, "AsyncOpenAI", sdk.OpenAI, base_url=base_url, api_key=api_key)
+        check_client(client, [sdk.AsyncOpenAI], base_url=base_url, api_key=api_key)
 
         def make() -> AsyncOpenAI:
             try:

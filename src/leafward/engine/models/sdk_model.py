@@ -6,9 +6,9 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Self, cast
-from weakref import WeakKeyDictionary
 
 from leafward.core.errors import ConfigurationError
 from leafward.engine.models.model import ModelRequest
@@ -64,7 +64,7 @@ class SdkModel(ABC):
         self._given: Any = None if client is None else cast(Any, client).with_options(max_retries=0)
         # Made at once, so that a missing key is found where the model is set up.
         self._spare: Any = make() if client is None else None
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+        self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Ask the model, and yield its answer.
@@ -72,12 +72,14 @@ class SdkModel(ABC):
         Raises:
             ModelError: the provider refused the request, failed, or broke off; the SDK's error is its cause.
         """
+        await self._leave_ended_loops()
         reader = self._reader()
         take = reader.take
         try:
             async with await self._ask(self._client(), {**self._options, **request.options}, request) as pieces:
-                while (piece := await anext(pieces, None)) is not None:
-                    for event in take(piece):
+                async for piece in pieces:
+                    # A piece that is `null` brings nothing, and does not end the stream.
+                    for event in () if piece is None else take(piece):
                         yield event
         except Exception as error:
             found = model_error(error, self._sdk)
@@ -104,6 +106,14 @@ class SdkModel(ABC):
             client = self._make() if self._spare is None else self._spare
             self._spare, self._clients[loop] = None, client
         return client
+
+    async def _leave_ended_loops(self) -> None:
+        """Close the clients of event loops that have ended: they keep their loops and their sockets."""
+        for loop, client in list(self._clients.items()):
+            if loop.is_closed() and self._clients.pop(loop, None) is not None:
+                # Closing fails, as their loop is gone. Otherwise the SDK would try it later, and log the error.
+                with suppress(RuntimeError):
+                    await client.close()
 
     async def close(self) -> None:
         """Close the connections that this model opened in this event loop; a client that was given stays open."""
@@ -135,16 +145,18 @@ def need_sdk(module: str, wanted_by: str) -> Any:
         ) from error
 
 
-def check_client(client: object, wanted: str, sync: type, **others: object) -> None:
-    """Check a client that was given.
+def check_client(client: object, wanted: Sequence[type], **others: object) -> None:
+    """Check a client that was given: one of the classes in `wanted`, of which the first is named in the error.
 
     Raises:
-        ConfigurationError: it is not async, or options were given that belong to it.
+        ConfigurationError: it is something else, or options were given that belong to it.
     """
-    if isinstance(client, sync):
-        raise ConfigurationError(f"client= is an {wanted}, not the sync {type(client).__name__}")
+    if client is None:
+        return
+    if not isinstance(client, tuple(wanted)):
+        raise ConfigurationError(f"client= is an {wanted[0].__name__}(…), not {client!r}")
     given = [name for name, value in others.items() if value is not None]
-    if client is not None and given:
+    if given:
         raise ConfigurationError(f"{' and '.join(given)} belong to the client: set them there, or leave out client=")
 
 
