@@ -1056,7 +1056,7 @@ class BlockingToolSet(Mapping[str, BlockingTool]):
     """Tools by name; two sets merge with `|`, the right one's tools winning. A function is made a tool.
 
     Raises:
-        ConfigurationError: these are not tools, or a function cannot be one.
+        ConfigurationError: these are not tools, a function cannot be one, or two tools have one name.
     """
 
     def __getitem__(self, name: str) -> BlockingTool: ...
