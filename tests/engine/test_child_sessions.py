@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from leafward import ConfigurationError, InvalidId, ReActAgent, RuntimeContext, SessionManager, open_store, tool, user
-from leafward.engine import Budget, ModelUsage
+from leafward import (
+    AgentShuttingDown,
+    ConfigurationError,
+    InvalidId,
+    ReActAgent,
+    RuntimeContext,
+    SessionManager,
+    open_store,
+    tool,
+    user,
+)
+from leafward.engine import Budget, ModelUsage, ShutdownManager
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from leafward.tools.runtime_context import for_call, for_tool
@@ -180,6 +190,104 @@ async def test_an_interrupt_leaves_other_sessions_alone_that_a_tool_calls(store:
     await running
 
     assert (await boss.session("alice", "s1").get_history())[2].parts[0]["output"][0]["text"] == "Thought."
+
+
+class Researchers:
+    """An agent that asks itself, or another one, in child sessions, and a shutdown of all while these think."""
+
+    def __init__(self, store: Store, *, is_one: bool, retry_safe: bool = True, in_group: bool = False) -> None:
+        self.thinking = asyncio.Semaphore(0)
+        self.children = 2 if in_group else 1
+        self.runs = 0
+        self.boss: ReActAgent
+
+        async def think(_: Any) -> None:
+            self.thinking.release()
+            await asyncio.Event().wait()
+
+        def said(request: Any) -> Any:
+            words = [message.text for message in request.messages if message.role != "tool"]
+            if words[0] == "Tea?":
+                return "Very old." if len(words) > 1 else ASK
+            return "5,000 years." if len(words) > 1 else ["Let me see.", think]
+
+        async def asked(ctx: RuntimeContext) -> str:
+            return (await self.researcher.call(user("How old is tea?", id="question"), ctx)).text
+
+        @tool(retry_safe=retry_safe)
+        async def ask(question: str, ctx: RuntimeContext) -> str:
+            """Ask the researcher."""
+            self.runs += 1
+            if not in_group:
+                return await asked(ctx.child("researcher"))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(asked(ctx.child(name))) for name in ("one", "two")]
+            return " ".join(task.result() for task in tasks)
+
+        self.boss = ReActAgent("boss", ScriptedModel(said), store=store, tools=[ask])
+        self.researcher = self.boss if is_one else ReActAgent("researcher", ScriptedModel(said), store=store)
+
+    async def shut_down(self) -> None:
+        running = asyncio.create_task(self.boss.call("Tea?", ALICE))
+        for _ in range(self.children):
+            await self.thinking.acquire()
+        agents = {self.researcher, self.boss}
+        assert await asyncio.wait_for(ShutdownManager(*agents, timeout=5).shutdown(), 10)
+        with pytest.raises(AgentShuttingDown):
+            await running
+
+    async def results(self) -> list[tuple[str, str]]:
+        history = await self.boss.session("alice", "s1").get_history()
+        parts = [message.parts[0] for message in history if message.role == "tool"]
+        return [(part["state"], part["output"][0]["text"]) for part in parts]
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+@pytest.mark.parametrize("is_one", [False, True])
+async def test_a_child_that_was_paused_with_its_parent_goes_on_with_it(
+    store: Store, is_one: bool, in_group: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Researchers(store, is_one=is_one, in_group=in_group)
+    await first.shut_down()
+    assert await first.results() == []
+    assert not caplog.records
+
+    second = Researchers(store, is_one=is_one, in_group=in_group)
+    assert (await second.boss.call("Tea?", ALICE)).text == "Very old."
+
+    assert (first.runs, second.runs) == (1, 1)
+    assert await second.results() == [("success", " ".join(["5,000 years."] * second.children))]
+    children = SessionManager(store, user_id="alice", agent_id=second.researcher.agent_id)
+    for child in await children.list():
+        if child.parent_session_id is not None:
+            history = await second.researcher.session("alice", child.id).get_history()
+            assert [one.text for one in history] == ["How old is tea?", "Let me see.", "5,000 years."]
+
+
+async def test_a_paused_child_whose_tool_may_not_run_again_has_an_unknown_outcome(store: Store) -> None:
+    first = Researchers(store, is_one=False, retry_safe=False)
+    await first.shut_down()
+    assert await first.results() == []
+
+    second = Researchers(store, is_one=False, retry_safe=False)
+    await second.boss.call("Tea?", ALICE)
+
+    assert second.runs == 0
+    ((state, text),) = await second.results()
+    assert (state, text[:16]) == ("interrupted", "Outcome unknown:")
+
+
+async def test_a_child_whose_agent_alone_shuts_down_is_an_error_that_the_parent_reads(store: Store) -> None:
+    agents = Researchers(store, is_one=False)
+    running = asyncio.create_task(agents.boss.call("Tea?", ALICE))
+    await agents.thinking.acquire()
+
+    await agents.researcher.shutdown()
+
+    assert (await running).text == "Very old."
+    ((state, text),) = await agents.results()
+    assert state == "error"
+    assert "'researcher' is shutting down" in text
 
 
 async def test_a_budget_of_the_child_is_an_error_that_the_parent_reads(store: Store) -> None:

@@ -68,7 +68,7 @@ class Turn:
         self._control = held.control
         self._record = TurnRecord(log, taken.note, held, setup.budget)
         self._calls = RunningCalls(
-            setup.tools, ctx, held.lease, forced=held.control.forced, enter=lambda: enter_tool(place, held)
+            setup.tools, ctx, held.lease, control=held.control, enter=lambda: enter_tool(place, held)
         )
         self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, setup.tools)
         self._end.has_input = not taken.is_new

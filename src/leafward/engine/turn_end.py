@@ -205,9 +205,9 @@ class TurnEnd:
             context[:] = [with_reason(one, "INTERRUPTED") if one is last[0] else one for one in context]
 
     def _results(self, *, pauses: bool) -> tuple[list[CallResult], list[Call]]:
-        """Return results for open calls, and the calls that stay open: in a pause, those that have not begun."""
+        """Return results for open calls, and those that stay open: in a pause, what has not begun or is paused too."""
         calls = open_calls(self._record.context)
-        left = [call for call in calls if pauses and not self._calls.has_begun(call)]
+        left = [call for call in calls if pauses and (not self._calls.has_begun(call) or self._calls.is_paused(call))]
         outcomes = {call.id: outcome for call, outcome in self._ended}
         return [(call, self._result(call, outcomes.get(call.id), pauses)) for call in calls if call not in left], left
 
@@ -231,7 +231,8 @@ class TurnEnd:
         """Return what the note says of a paused turn, so that its open calls are treated as they must be."""
         if left and all(map(self.waits_for, left)):
             return "asking"
-        return "running" if left and self._record.in_doubt else "paused"
+        in_doubt = self._record.in_doubt or any(map(self._calls.is_paused, left))
+        return "running" if left and in_doubt else "paused"
 
     def _leave_out(self, error: ValueError, ids: set[str | None]) -> None:
         """Take back what the model or a tool has put into the state and cannot be stored, and some messages."""
