@@ -141,21 +141,24 @@ class Turn:
         if self._control.steering:
             await self._steer()
         reminder: str | None = None
+        is_paused = False
         for _ in range(self._setup.max_iterations):
             self._look()
             await self._record.check_budget()
-            yield self._asked(reminder)
+            yield self._asked(reminder, is_paused=is_paused)
             reply = self._answer()
             if reply.is_empty:
                 reminder = _EMPTY
                 await self._count(reply)
                 continue
-            reminder = None
+            reminder, is_paused = None, reply.stop_reason == "paused"
             message = self._take(reply)
             if open_calls(self._record.context):
                 async with aclosing(self._act(message)) as parts:
                     async for part in parts:
                         yield part
+            elif is_paused:
+                await self._record.store(open="running")
             else:
                 await self._look_once_more()
                 if not self._control.steering:
@@ -198,10 +201,12 @@ class Turn:
         if external:
             yield self._suspended(reply, external)
 
-    async def _asked(self, reminder: str | None, *, tools: bool = True) -> Part:
+    async def _asked(self, reminder: str | None, *, tools: bool = True, is_paused: bool = False) -> Part:
         """Ask the model; `_answer` is what it sends."""
         setup, offered = self._setup, self._calls.offered() if tools else {}
-        request = await setup.requests.make(self._record.context, self._ctx, tools=offered, reminder=reminder)
+        request = await setup.requests.make(
+            self._record.context, self._ctx, tools=offered, reminder=reminder, is_paused=is_paused
+        )
         self._record.asked = ModelCall(setup.model, request, self._control, retries=setup.retries)
         async with aclosing(self._record.asked.events()) as events:
             async for event in events:
