@@ -145,7 +145,9 @@ class ReActAgent:
         self._changes = AgentChanges(
             self._store, self._calls, self._turns, self._options, lease_ttl=lease_ttl, opens_log=self._log
         )
-        self._saved = SavedSessions(self._store, self._calls, self._options, lease_ttl=lease_ttl, stored=self._stored)
+        self._saved = SavedSessions(
+            self._store, self._calls, self._options, lease_ttl=lease_ttl, stored=self._stored, opens_log=self._log
+        )
 
     # Calls.
 
@@ -440,7 +442,7 @@ class ReActAgent:
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
             ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
-            StateDecodeError: what is saved cannot be read; nothing is changed.
+            StateDecodeError: what is saved, or what this session has, cannot be read; nothing is changed.
         """
         session = key_of(key)
         state, exists = await self._saved.load(states_of(store), session)
