@@ -193,8 +193,8 @@ class TurnEnd:
             said = reply.partial(name=self._name)
         else:
             said = reply.said(name=self._name) if self._control.keeps_partial else None
-        if said is not None:
-            self._record.take(reply, None)
+        # What it has used counts, also if nothing of it is kept.
+        self._record.take(reply, None)
         return None if said is None else rename_repeated(said)
 
     async def _say_why(self) -> None:
