@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from leafward import (
     AgentShuttingDown,
     ConfigurationError,
     InvalidId,
+    Message,
     ReActAgent,
     RuntimeContext,
     SessionManager,
@@ -21,6 +23,7 @@ from leafward import (
 )
 from leafward.engine import Budget, ModelUsage, ShutdownManager
 from leafward.stores import Store
+from leafward.stores.leases.lease import Lease
 from leafward.testing import ScriptedModel, call
 from leafward.tools.runtime_context import for_call, for_tool
 from tests.engine.custom_stores import PlainStates
@@ -168,6 +171,51 @@ async def test_an_interrupted_turn_asks_no_child(store: Store) -> None:
     assert (await boss.session("alice", "s1").get_history())[2].parts[0]["output"][0]["text"] == "INTERRUPTED"
 
 
+@pytest.mark.parametrize("waits_for", ["lease", "turn"])
+async def test_an_interrupt_of_the_parent_ends_the_wait_of_a_child(store: Store, waits_for: str) -> None:
+    waiting, thinking, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def think(_: Any) -> Any:
+        thinking.set()
+        return never.wait()
+
+    async def take(session_id: str) -> Lease:
+        return await store.leases.acquire(session_id, "alice", 30, label="other")
+
+    researcher = ReActAgent("researcher", ScriptedModel([[think]]), store=store)
+    asked: list[str] = []
+    replies: list[Message] = []
+
+    @tool
+    async def ask(ctx: RuntimeContext) -> str:
+        """Ask the researcher, in a session that another one has."""
+        child = ctx.child("researcher")
+        asked.append(str(child.session_id))
+        if waits_for == "turn":
+            other = asyncio.create_task(researcher.call("Mine", RuntimeContext("alice", child.session_id)))
+            await thinking.wait()
+        else:
+            other = await asyncio.create_task(take(asked[0]), context=Context())
+        asyncio.get_running_loop().call_later(0.05, waiting.set)
+        replies.append(await researcher.call("How old is tea?", child))
+        assert isinstance(other, asyncio.Task) or await other.release() is None
+        return "asked"
+
+    script = [[call("ask", {}, id="c1")]]
+    boss = ReActAgent("boss", ScriptedModel(script), store=store, tools=[ask])
+    running = asyncio.create_task(boss.call("Tea?", ALICE))
+    await waiting.wait()
+
+    assert await boss.interrupt("alice", "s1")
+
+    assert ((await asyncio.wait_for(running, 5)).metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
+    (reply,) = replies
+    assert (reply.parts, (reply.metadata or {})["agentscope_generate_reason"]) == ([], "INTERRUPTED")
+    said = [one.text for one in await researcher.session("alice", asked[0]).get_history()]
+    assert said == (["Mine"] if waits_for == "turn" else [])
+    assert await researcher.shutdown()
+
+
 async def test_an_interrupt_leaves_other_sessions_alone_that_a_tool_calls(store: Store) -> None:
     thinking, go_on = asyncio.Event(), asyncio.Event()
 
@@ -250,7 +298,7 @@ async def test_a_child_that_was_paused_with_its_parent_goes_on_with_it(
     first = Researchers(store, is_one=is_one, in_group=in_group)
     await first.shut_down()
     assert await first.results() == []
-    assert not caplog.records
+    assert not [one for one in caplog.records if one.name.startswith("leafward")]
 
     second = Researchers(store, is_one=is_one, in_group=in_group)
     assert (await second.boss.call("Tea?", ALICE)).text == "Very old."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Literal, Self
 
 from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule
@@ -38,7 +38,7 @@ from leafward.engine.per_task import PerTask
 from leafward.engine.permissions import checked_mode, checked_rule, read_permissions
 from leafward.engine.questions import Question, answering, is_asked, is_expired, question_about
 from leafward.engine.recovery import open_calls
-from leafward.engine.reply_reason import REASON
+from leafward.engine.reply_reason import interrupted_reply
 from leafward.engine.saved_sessions import SavedSessions, as_saved
 from leafward.engine.state_cache import StateCache
 from leafward.engine.state_changes import StateChange
@@ -186,7 +186,7 @@ class ReActAgent:
         """
         given = read_input(input)
         ctx = ctx or RuntimeContext.empty()
-        with self._calls.begin() as control:
+        with suppress(TurnStopped), self._calls.begin() as control, interrupted_with_parent(ctx, control):
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
             async with (
@@ -226,6 +226,12 @@ class ReActAgent:
                     raise
                 finally:
                     control.is_with_reader = False
+            return
+        # An interrupt has ended the wait for the turn: nothing is stored.
+        reply = interrupted_reply(self.name)
+        yield AgentEvent("AGENT_START", name=self.name)
+        yield AgentEvent("AGENT_RESULT", reply.id, message=reply)
+        yield AgentEvent("AGENT_END", name=self.name)
 
     async def _events(
         self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext
@@ -261,14 +267,13 @@ class ReActAgent:
                 held.control.interrupt_control = log.state.interrupt_control
                 context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
                 turn = Turn(setup, log, taken, place, held, context)
-                with interrupted_with_parent(ctx, held.control):
-                    async with aclosing(turn.events()) as events:
-                        async for event in events:
-                            yield event
+                async with aclosing(turn.events()) as events:
+                    async for event in events:
+                        yield event
             else:
                 if not log.is_projected:
                     await log.project()
-                reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
+                reply = taken or interrupted_reply(self.name)
                 yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
         yield AgentEvent("AGENT_END", name=self.name)
 
