@@ -37,6 +37,15 @@ async def judge_calls(
     ]
 
 
+def waits_for_user(call: Call, tools: Mapping[str, Tool]) -> bool:
+    """Tell whether the user sends the result of a call; `tools` are those that the session has now.
+
+    A call of an external tool that the session has not activated is answered as any other of such a tool.
+    """
+    tool = tools.get(call.name)
+    return tool is not None and tool.external
+
+
 def _verdict(permissions: PermissionContext, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:
     if tool is None:
         return Verdict("allow")

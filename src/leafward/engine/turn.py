@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from leafward.core.errors import AgentShuttingDown
 from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
-from leafward.engine.call_checks import judge_calls
+from leafward.engine.call_checks import judge_calls, waits_for_user
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.model_call import ModelCall, OpenStream
@@ -30,7 +30,6 @@ from leafward.engine.turn_end import TurnEnd
 from leafward.engine.turn_input import TakenInput
 from leafward.engine.turn_queue import Held, enter_tool
 from leafward.engine.turn_record import CallResult, TurnRecord
-from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
 from leafward.tools.runtime_context import RuntimeContext
 from leafward.tools.toolkit import Toolkit
@@ -70,7 +69,7 @@ class Turn:
         self._calls = RunningCalls(
             setup.tools, ctx, held.lease, control=held.control, enter=lambda: enter_tool(place, held)
         )
-        self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, setup.tools)
+        self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name)
         self._end.has_input = not taken.is_new
 
     async def events(self) -> AsyncGenerator[AgentEvent | OpenStream]:
@@ -195,7 +194,7 @@ class Turn:
             return
         yield self._denied(reply, await self._record.store(denied, open="running"), is_all=not calls)
         self._look()
-        external = self._external(calls, self._calls.offered())
+        external = self._external(calls)
         self._calls.start([call for call in calls if call not in external])
         yield self._results(reply)
         if external:
@@ -234,9 +233,10 @@ class Turn:
         self._record.take(reply, None)
         await self._record.store(open="running")
 
-    def _external(self, calls: Sequence[Call], tools: Mapping[str, Tool] | None = None) -> list[Call]:
-        """Return the calls whose results the user sends, of these tools if they are given."""
-        return [call for call in calls if (tools is None or call.name in tools) and self._end.waits_for(call)]
+    def _external(self, calls: Sequence[Call]) -> list[Call]:
+        """Return the calls whose results the user sends."""
+        offered = self._calls.offered()
+        return [call for call in calls if waits_for_user(call, offered)]
 
     async def _judge(self, reply: Message) -> tuple[Message, list[CallResult]]:
         """Return the reply with what is done with its calls, which is now in the context, and results for denied ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from leafward.core.callables import words_of
 from leafward.core.calls import Call
 from leafward.core.errors import ConfigurationError, MessageTooLarge, SessionNotFound
 from leafward.core.message import Message, ids_of
+from leafward.engine.call_checks import waits_for_user
 from leafward.engine.call_results import closing_result, fate_of, result_of
 from leafward.engine.recovery import open_calls, rename_repeated
 from leafward.engine.reply_reason import with_reason
@@ -20,7 +21,6 @@ from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_note import Openness
 from leafward.engine.turn_record import CallResult, TurnRecord
 from leafward.stores.finishing import to_its_end
-from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
 
 _log = logging.getLogger("leafward.engine")
@@ -33,9 +33,7 @@ class TurnEnd:
     cancelled caller waits for. Every other end that is asked for waits for the first and does nothing.
     """
 
-    def __init__(
-        self, record: TurnRecord, calls: RunningCalls, control: TurnControl, name: str, tools: Mapping[str, Tool]
-    ) -> None:
+    def __init__(self, record: TurnRecord, calls: RunningCalls, control: TurnControl, name: str) -> None:
         self.result: Message | None = None
         """The reply of the turn; `None` while it runs, and if it ends without one."""
         self.has_input = True
@@ -44,7 +42,6 @@ class TurnEnd:
         self._calls = calls
         self._control = control
         self._name = name
-        self._tools = tools
         self._ended: list[Ended] = []
         """Calls that have ended, or were cut off, while the turn ends."""
         self._end: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -217,19 +214,15 @@ class TurnEnd:
         fate = fate_of(
             has_begun=self._calls.has_begun(call),
             in_doubt=self._record.in_doubt,
-            is_external=self.waits_for(call),
+            is_external=waits_for_user(call, self._calls.offered()),
             is_paused=is_paused,
         )
         return closing_result(self._record.log.leaf_id, call, fate)
 
-    def waits_for(self, call: Call) -> bool:
-        """Tell whether a call is external: its result is sent by the user."""
-        tool = self._tools.get(call.name)
-        return tool is not None and tool.external
-
     def _paused_as(self, left: Sequence[Call]) -> Openness:
         """Return what the note says of a paused turn, so that its open calls are treated as they must be."""
-        if left and all(map(self.waits_for, left)):
+        offered = self._calls.offered()
+        if left and all(waits_for_user(call, offered) for call in left):
             return "asking"
         in_doubt = self._record.in_doubt or any(map(self._calls.is_paused, left))
         return "running" if left and in_doubt else "paused"
