@@ -247,9 +247,9 @@ class Message:
         return {
             "id": self._id,
             "role": self._role,
-            "parts": _copied(self._body["parts"]),
+            "parts": json_copy(self._body["parts"]),
             "createdAt": to_wire(self._at),
-            **{key: _copied(value) for key, value in self._body.items() if key != "parts"},
+            **{key: json_copy(value) for key, value in self._body.items() if key != "parts"},
         }
 
     @classmethod
@@ -348,7 +348,7 @@ class _Copy(Message):
 
     def _lend(self) -> None:
         if not self._is_lent:
-            self._body = _copied(self._body)
+            self._body = json_copy(self._body)
         super()._lend()
 
 
@@ -364,7 +364,7 @@ def own_copy(message: Message) -> Message:
         ValueError: it was made unsound.
     """
     checked, json = message.sealed()
-    copy = Message.stored(message.id, message.role, message.at, _copied(body_to_read(checked)))
+    copy = Message.stored(message.id, message.role, message.at, json_copy(body_to_read(checked)))
     copy._json = json  # pyright: ignore[reportPrivateUsage]
     return copy
 
@@ -486,10 +486,11 @@ def _dumped(value: Dumpable) -> dict[str, Any]:
         return data
 
 
-def _copied(value: Any) -> Any:
+def json_copy(value: Any) -> Any:
+    """Return a value whose lists and dicts are copies."""
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in cast(dict[str, Any], value).items()}
-    return [_copied(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
+        return {key: json_copy(item) for key, item in cast(dict[str, Any], value).items()}
+    return [json_copy(item) for item in cast(list[Any], value)] if isinstance(value, list) else value
 
 
 def _checked_parts(plain: Plain, parts: object) -> list[Part]:

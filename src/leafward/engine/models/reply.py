@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from leafward.core.calls import Call
 from leafward.core.ids import new_id
 from leafward.core.json import try_parse
-from leafward.core.message import Message
+from leafward.core.message import Message, json_copy
 from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import CALLS, Part, is_thinking, thinking_text, tool_name
 from leafward.engine.events import AgentEvent, EventType
@@ -235,7 +235,11 @@ class Reply:
     def _take_whole(self, part: object, events: list[AgentEvent]) -> None:
         if not isinstance(part, dict) or not isinstance(cast(Part, part).get("type"), str):
             raise ModelError("it yielded a WholePart that is not a JSON object with a type")
-        whole = cast(Part, part)
+        try:
+            # The model still has it.
+            whole: Part = json_copy(cast(Part, part))
+        except RecursionError as error:
+            raise ModelError("it yielded a WholePart that is nested too deeply") from error
         if whole["type"] in CALLS and (not isinstance(whole.get("id"), str) or not whole["id"]):
             whole = {**whole, "id": _call_id(whole.get("id")) or _new_call_id()}
         self._end_newest(events)
@@ -252,7 +256,7 @@ class Reply:
         else:
             types = _WHOLE
         events.append(AgentEvent(types[0], self.id, block_id, "", call_id, name))
-        events.append(AgentEvent(types[1], self.id, block_id, text, call_id, name, data=whole))
+        events.append(AgentEvent(types[1], self.id, block_id, text, call_id, name, data=json_copy(whole)))
         events.append(AgentEvent(types[2], self.id, block_id, "", call_id, name))
 
     def _begin_block(self, event: Delta, kind: type[Delta], events: list[AgentEvent]) -> _Block:
