@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from contextvars import Context
 from typing import Any
 
@@ -169,6 +170,51 @@ async def test_an_interrupted_turn_asks_no_child(store: Store) -> None:
     await boss.call("Tea?", ALICE)
 
     assert (await boss.session("alice", "s1").get_history())[2].parts[0]["output"][0]["text"] == "INTERRUPTED"
+
+
+@pytest.mark.parametrize("goes_away", [False, True])
+async def test_an_interrupt_of_the_parent_stops_a_child_in_another_event_loop(store: Store, goes_away: bool) -> None:
+    thinking, ended = threading.Event(), threading.Event()
+    replies: list[Message] = []
+
+    async def think(_: Any) -> None:
+        thinking.set()
+        await asyncio.sleep(30)
+
+    def ask(ctx: RuntimeContext) -> str:
+        """Ask the researcher, from a thread."""
+
+        async def asked() -> None:
+            async with ReActAgent("researcher", ScriptedModel([["Let me see.", think]]), store="memory://") as one:
+                replies.append(await one.call("How old is tea?", ctx.child("researcher")))
+
+        async def left() -> None:
+            one = ReActAgent("researcher", ScriptedModel(["Well."]), store="memory://")
+            kept.append(stream := one.stream("How old is tea?", ctx.child("researcher")))
+            await anext(stream)
+
+        if goes_away:
+            # A program that closes its loop, and leaves a stream open there.
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(left())
+            loop.close()
+            thinking.set()
+            ended.wait(10)
+        else:
+            # With `debug`, the loop refuses what another thread does to it.
+            asyncio.run(asked(), debug=True)
+        return "asked"
+
+    kept: list[Any] = []
+    boss = ReActAgent("boss", ScriptedModel([[call("ask", {}, id="c1")]]), store=store, tools=[ask])
+    running = asyncio.create_task(boss.call("Tea?", ALICE))
+    await asyncio.to_thread(thinking.wait, 10)
+
+    assert await boss.interrupt("alice", "s1")
+    ended.set()
+
+    assert ((await asyncio.wait_for(running, 10)).metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
+    assert [reply.text for reply in replies] == ([] if goes_away else ["Let me see."])
 
 
 @pytest.mark.parametrize("waits_for", ["lease", "turn"])

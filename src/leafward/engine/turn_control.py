@@ -6,6 +6,7 @@ import asyncio
 import logging
 from asyncio import current_task
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -110,7 +111,12 @@ class TurnControl:
         self.stop = "interrupt"
         self._stop_now()
         for child in list(self.children):
-            child.interrupt()
+            if child._loop is self._loop:
+                child.interrupt()
+            else:
+                # A tool on a thread may run it in a loop of its own, which may be closed by now.
+                with suppress(RuntimeError):
+                    child._loop.call_soon_threadsafe(child.interrupt)
 
     def pause(self, *, keeps_partial: bool = True) -> None:
         """Pause the turn at its next safe point, for another process to go on with; a call without a turn ends."""
