@@ -56,6 +56,26 @@ async def test_a_call_that_cannot_be_run_is_answered(store: Store, wrong: Part, 
     assert answer in text
 
 
+@pytest.mark.parametrize("arguments", ['{"dish":', {"dish": 7}, {}, "[]"])
+async def test_an_external_call_whose_arguments_do_not_fit_is_answered_and_goes_to_no_other_program(
+    store: Store, arguments: Any
+) -> None:
+    @tool(external=True)
+    def order(dish: str) -> str:
+        """Order a dish."""
+        return ""
+
+    script = [[call("order", arguments, id="c1")], [call("order", {"dish": "rice"}, id="c2")]]
+    waiter = ReActAgent("waiter", ScriptedModel(script), store=store, tools=[order])
+
+    reply = await waiter.call("Order rice", ALICE)
+
+    assert (reply.metadata or {})["agentscope_generate_reason"] == "TOOL_SUSPENDED"
+    state, text = results((await waiter.get_agent_state("alice", "s1")).context)["c1"]
+    assert (state, text.startswith("Error: ")) == ("error", True)
+    assert [part["id"] for part in reply.parts] == ["c2"]
+
+
 async def test_the_same_call_id_twice_in_a_reply_gets_two_results(store: Store) -> None:
     twice = [call("cook", {"dish": "soup"}, id="c1"), call("cook", {"dish": "rice"}, id="c1")]
     assert (await agent(store, [twice, "Done."]).call("Cook", ALICE)).text == "Done."

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leafward import Message, RuntimeContext, StorageFull, open_store, tool
+from leafward import Message, MessageTooLarge, RuntimeContext, Session, StorageFull, open_store, tool
 from leafward.engine import ModelRequest
 from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
@@ -374,3 +374,20 @@ async def test_a_lease_that_a_probe_lost_on_another_session_leaves_the_outcome_u
 
     resumed = ReActAgent("cook", ScriptedModel(["I do not know."]), store=store, tools=[cook])
     assert (await resumed.call("Cook", ALICE)).text == "I do not know."
+
+
+async def test_a_store_in_which_not_even_the_refusal_of_a_result_fits_fails_the_call() -> None:
+    @tool
+    async def cook() -> str:
+        """Cook."""
+        return "x" * 3_000
+
+    async with open_store("memory://", max_message_bytes=420) as store:
+        script = [[call("cook", {}, id="c" * 150)], "never said"]
+        with pytest.raises(MessageTooLarge):
+            await ReActAgent("cook", ScriptedModel(script), store=store, tools=[cook]).call("Cook", ALICE)
+
+        assert [one.role for one in await Session(store, "s1", user_id="alice", agent_id="cook").get_history()][:2] == [
+            "user",
+            "assistant",
+        ]

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from contextvars import Context
 from typing import Any
 
 import pytest
 
-from leafward import ConfigurationError, InvalidId, ReActAgent, RuntimeContext, SessionManager, open_store, tool, user
-from leafward.engine import Budget, ModelUsage
+from leafward import (
+    AgentShuttingDown,
+    ConfigurationError,
+    InvalidId,
+    Message,
+    ReActAgent,
+    RuntimeContext,
+    SessionManager,
+    open_store,
+    tool,
+    user,
+)
+from leafward.engine import Budget, ModelUsage, ShutdownManager
 from leafward.stores import Store
+from leafward.stores.leases.lease import Lease
 from leafward.testing import ScriptedModel, call
 from leafward.tools.runtime_context import for_call, for_tool
 from tests.engine.custom_stores import PlainStates
@@ -158,6 +172,96 @@ async def test_an_interrupted_turn_asks_no_child(store: Store) -> None:
     assert (await boss.session("alice", "s1").get_history())[2].parts[0]["output"][0]["text"] == "INTERRUPTED"
 
 
+@pytest.mark.parametrize("goes_away", [False, True])
+async def test_an_interrupt_of_the_parent_stops_a_child_in_another_event_loop(store: Store, goes_away: bool) -> None:
+    thinking, ended = threading.Event(), threading.Event()
+    replies: list[Message] = []
+
+    async def think(_: Any) -> None:
+        thinking.set()
+        await asyncio.sleep(30)
+
+    def ask(ctx: RuntimeContext) -> str:
+        """Ask the researcher, from a thread."""
+
+        async def asked() -> None:
+            async with ReActAgent("researcher", ScriptedModel([["Let me see.", think]]), store="memory://") as one:
+                replies.append(await one.call("How old is tea?", ctx.child("researcher")))
+
+        async def left() -> None:
+            one = ReActAgent("researcher", ScriptedModel(["Well."]), store="memory://")
+            kept.append(stream := one.stream("How old is tea?", ctx.child("researcher")))
+            await anext(stream)
+
+        if goes_away:
+            # A program that closes its loop, and leaves a stream open there.
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(left())
+            loop.close()
+            thinking.set()
+            ended.wait(10)
+        else:
+            # With `debug`, the loop refuses what another thread does to it.
+            asyncio.run(asked(), debug=True)
+        return "asked"
+
+    kept: list[Any] = []
+    boss = ReActAgent("boss", ScriptedModel([[call("ask", {}, id="c1")]]), store=store, tools=[ask])
+    running = asyncio.create_task(boss.call("Tea?", ALICE))
+    await asyncio.to_thread(thinking.wait, 10)
+
+    assert await boss.interrupt("alice", "s1")
+    ended.set()
+
+    assert ((await asyncio.wait_for(running, 10)).metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
+    assert [reply.text for reply in replies] == ([] if goes_away else ["Let me see."])
+
+
+@pytest.mark.parametrize("waits_for", ["lease", "turn"])
+async def test_an_interrupt_of_the_parent_ends_the_wait_of_a_child(store: Store, waits_for: str) -> None:
+    waiting, thinking, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def think(_: Any) -> Any:
+        thinking.set()
+        return never.wait()
+
+    async def take(session_id: str) -> Lease:
+        return await store.leases.acquire(session_id, "alice", 30, label="other")
+
+    researcher = ReActAgent("researcher", ScriptedModel([[think]]), store=store)
+    asked: list[str] = []
+    replies: list[Message] = []
+
+    @tool
+    async def ask(ctx: RuntimeContext) -> str:
+        """Ask the researcher, in a session that another one has."""
+        child = ctx.child("researcher")
+        asked.append(str(child.session_id))
+        if waits_for == "turn":
+            other = asyncio.create_task(researcher.call("Mine", RuntimeContext("alice", child.session_id)))
+            await thinking.wait()
+        else:
+            other = await asyncio.create_task(take(asked[0]), context=Context())
+        asyncio.get_running_loop().call_later(0.05, waiting.set)
+        replies.append(await researcher.call("How old is tea?", child))
+        assert isinstance(other, asyncio.Task) or await other.release() is None
+        return "asked"
+
+    script = [[call("ask", {}, id="c1")]]
+    boss = ReActAgent("boss", ScriptedModel(script), store=store, tools=[ask])
+    running = asyncio.create_task(boss.call("Tea?", ALICE))
+    await waiting.wait()
+
+    assert await boss.interrupt("alice", "s1")
+
+    assert ((await asyncio.wait_for(running, 5)).metadata or {})["agentscope_generate_reason"] == "INTERRUPTED"
+    (reply,) = replies
+    assert (reply.parts, (reply.metadata or {})["agentscope_generate_reason"]) == ([], "INTERRUPTED")
+    said = [one.text for one in await researcher.session("alice", asked[0]).get_history()]
+    assert said == (["Mine"] if waits_for == "turn" else [])
+    assert await researcher.shutdown()
+
+
 async def test_an_interrupt_leaves_other_sessions_alone_that_a_tool_calls(store: Store) -> None:
     thinking, go_on = asyncio.Event(), asyncio.Event()
 
@@ -180,6 +284,104 @@ async def test_an_interrupt_leaves_other_sessions_alone_that_a_tool_calls(store:
     await running
 
     assert (await boss.session("alice", "s1").get_history())[2].parts[0]["output"][0]["text"] == "Thought."
+
+
+class Researchers:
+    """An agent that asks itself, or another one, in child sessions, and a shutdown of all while these think."""
+
+    def __init__(self, store: Store, *, is_one: bool, retry_safe: bool = True, in_group: bool = False) -> None:
+        self.thinking = asyncio.Semaphore(0)
+        self.children = 2 if in_group else 1
+        self.runs = 0
+        self.boss: ReActAgent
+
+        async def think(_: Any) -> None:
+            self.thinking.release()
+            await asyncio.Event().wait()
+
+        def said(request: Any) -> Any:
+            words = [message.text for message in request.messages if message.role != "tool"]
+            if words[0] == "Tea?":
+                return "Very old." if len(words) > 1 else ASK
+            return "5,000 years." if len(words) > 1 else ["Let me see.", think]
+
+        async def asked(ctx: RuntimeContext) -> str:
+            return (await self.researcher.call(user("How old is tea?", id="question"), ctx)).text
+
+        @tool(retry_safe=retry_safe)
+        async def ask(question: str, ctx: RuntimeContext) -> str:
+            """Ask the researcher."""
+            self.runs += 1
+            if not in_group:
+                return await asked(ctx.child("researcher"))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(asked(ctx.child(name))) for name in ("one", "two")]
+            return " ".join(task.result() for task in tasks)
+
+        self.boss = ReActAgent("boss", ScriptedModel(said), store=store, tools=[ask])
+        self.researcher = self.boss if is_one else ReActAgent("researcher", ScriptedModel(said), store=store)
+
+    async def shut_down(self) -> None:
+        running = asyncio.create_task(self.boss.call("Tea?", ALICE))
+        for _ in range(self.children):
+            await self.thinking.acquire()
+        agents = {self.researcher, self.boss}
+        assert await asyncio.wait_for(ShutdownManager(*agents, timeout=5).shutdown(), 10)
+        with pytest.raises(AgentShuttingDown):
+            await running
+
+    async def results(self) -> list[tuple[str, str]]:
+        history = await self.boss.session("alice", "s1").get_history()
+        parts = [message.parts[0] for message in history if message.role == "tool"]
+        return [(part["state"], part["output"][0]["text"]) for part in parts]
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+@pytest.mark.parametrize("is_one", [False, True])
+async def test_a_child_that_was_paused_with_its_parent_goes_on_with_it(
+    store: Store, is_one: bool, in_group: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Researchers(store, is_one=is_one, in_group=in_group)
+    await first.shut_down()
+    assert await first.results() == []
+    assert not [one for one in caplog.records if one.name.startswith("leafward")]
+
+    second = Researchers(store, is_one=is_one, in_group=in_group)
+    assert (await second.boss.call("Tea?", ALICE)).text == "Very old."
+
+    assert (first.runs, second.runs) == (1, 1)
+    assert await second.results() == [("success", " ".join(["5,000 years."] * second.children))]
+    children = SessionManager(store, user_id="alice", agent_id=second.researcher.agent_id)
+    for child in await children.list():
+        if child.parent_session_id is not None:
+            history = await second.researcher.session("alice", child.id).get_history()
+            assert [one.text for one in history] == ["How old is tea?", "Let me see.", "5,000 years."]
+
+
+async def test_a_paused_child_whose_tool_may_not_run_again_has_an_unknown_outcome(store: Store) -> None:
+    first = Researchers(store, is_one=False, retry_safe=False)
+    await first.shut_down()
+    assert await first.results() == []
+
+    second = Researchers(store, is_one=False, retry_safe=False)
+    await second.boss.call("Tea?", ALICE)
+
+    assert second.runs == 0
+    ((state, text),) = await second.results()
+    assert (state, text[:16]) == ("interrupted", "Outcome unknown:")
+
+
+async def test_a_child_whose_agent_alone_shuts_down_is_an_error_that_the_parent_reads(store: Store) -> None:
+    agents = Researchers(store, is_one=False)
+    running = asyncio.create_task(agents.boss.call("Tea?", ALICE))
+    await agents.thinking.acquire()
+
+    await agents.researcher.shutdown()
+
+    assert (await running).text == "Very old."
+    ((state, text),) = await agents.results()
+    assert state == "error"
+    assert "'researcher' is shutting down" in text
 
 
 async def test_a_budget_of_the_child_is_an_error_that_the_parent_reads(store: Store) -> None:

@@ -402,3 +402,29 @@ async def test_clearing_a_context_keeps_everything_but_messages_and_summary(stat
     assert (state.context, state.summary, state.permission_context.mode) == ([], "", "accept_edits")
     await one.call("Hi", ALICE)
     assert saved(states)[-1] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("kind", ["steer", "interrupt"])
+async def test_what_a_caller_does_to_a_message_that_was_sent_to_a_turn_changes_nothing(
+    states: Custom, kind: str
+) -> None:
+    looking, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        looking.set()
+        await go_on.wait()
+        return "fine"
+
+    cook = on(states, ScriptedModel([[call("look", {}, id="c1")], "Done."]), tools=[look])
+    running = asyncio.create_task(cook.call("Cook", ALICE))
+    await looking.wait()
+    sent = user("with less salt")
+
+    assert await getattr(cook, kind)("alice", "s1", message=sent)
+    sent.parts[0]["text"] = "with more salt"
+    go_on.set()
+    await running
+
+    assert "user: with less salt" in said(await on(states, ScriptedModel([])).get_agent_state("alice", "s1"))

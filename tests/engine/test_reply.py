@@ -466,3 +466,26 @@ def test_the_id_of_a_call_is_text_whatever_a_model_sends() -> None:
 
     assert [part["id"] for part in reply.message().parts] == ["5", "6"]
     assert {event.call_id for event in shown} == {"5", "6"}
+
+
+def test_neither_the_model_nor_a_reader_of_the_events_changes_a_whole_part() -> None:
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    given: Part = {**image, "source": dict(image["source"])}
+    reply = Reply()
+
+    events = reply.add(WholePart(given))
+    assert [event.data for event in events if event.data is not None] == [image]
+    given["source"]["url"] = "of the model"
+    for event in events:
+        if event.data is not None:
+            event.data["source"]["url"] = "of a reader"
+
+    assert reply.message().parts == [image]
+
+
+def test_a_whole_part_that_holds_itself_is_an_error() -> None:
+    part: Part = {"type": "image"}
+    part["source"] = part
+
+    with pytest.raises(ModelError, match="nested too deeply"):
+        Reply().add(WholePart(part))

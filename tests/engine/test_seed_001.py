@@ -240,6 +240,24 @@ async def test_in_its_own_store_there_is_nothing_to_copy() -> None:
         assert (await agent.call("Two", RuntimeContext(session_id="k2"))).text == "One Two"
 
 
+@pytest.mark.parametrize("is_saved", [True, False])
+async def test_what_another_writer_left_in_the_session_stays_in_its_tree(is_saved: bool) -> None:
+    async with open_store("memory://") as store, InMemorySession() as session:
+        if is_saved:
+            await session.save("k", "agent_state", AgentState(context=[user("Saved")]))
+        agent = assistant_agent(store=store)
+        await agent.call("Mine", RuntimeContext(session_id="k"))
+        state = await agent.get_agent_state(session_id="k")
+        state.context.append(user("From Java"))
+        await store.states.save("k", "agent_state", state)
+
+        assert await agent.load_if_exists(session, "k") is is_saved
+
+        reply = await agent.call("Next")
+        assert reply.text == ("Saved Next" if is_saved else "Next")
+        assert len(await agent.session(None, "k").search("Java")) == 1
+
+
 async def test_saving_while_a_turn_runs_saves_what_is_stored() -> None:
     async with InMemorySession() as session:
         saved: list[list[str]] = []

@@ -13,7 +13,9 @@ from leafward import ConfigurationError, ReActAgent, RuntimeContext, SessionKey,
 from leafward.engine import ModelRequest
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
+from tests.engine.bakery import begin_shutdown, history, is_paused, on_commit
 from tests.engine.custom_stores import PlainStates
+from tests.engine.dying_store import Died, DyingStore
 from tests.engine.going_on import ALICE, results
 
 
@@ -279,3 +281,32 @@ async def test_groups_are_kept_in_a_custom_store_of_states() -> None:
     await later.call("Hello", ALICE)
 
     assert offered(later) == [["open_cupboard", "cut"]]
+
+
+async def test_a_call_of_an_external_tool_that_is_not_active_is_answered_after_a_pause_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cook = agent(store, [[call("order", {"what": "tea"}, id="c1")]])
+    on_commit(monkeypatch, 2, lambda: begin_shutdown(cook))
+    assert await is_paused(asyncio.create_task(cook.call("Order tea", ALICE)))
+
+    events = [event async for event in agent(store, ["No phone."]).stream(None, ALICE)]
+
+    assert "REQUIRE_EXTERNAL_EXECUTION" not in [event.type for event in events]
+    assert [event.message.text for event in events if event.type == "AGENT_RESULT" and event.message] == ["No phone."]
+    result = (await history(store))[2].parts[0]
+    assert "has not activated the tool 'order'" in result["output"][0]["text"]
+
+
+async def test_a_call_of_an_external_tool_that_is_not_active_is_in_doubt_where_a_process_was_lost(
+    store: Store,
+) -> None:
+    dying: Any = DyingStore(store, 3)
+    with pytest.raises(Died):
+        await agent(dying, [[call("order", {"what": "tea"}, id="c1")], "never said"]).call("Order tea", ALICE)
+    await dying.bury("s1", "alice")
+
+    assert (await agent(store, ["As you like."]).call("No, cook", ALICE)).text == "As you like."
+
+    # It may have been active then, and the user been asked for the result.
+    assert (await history(store))[2].parts[0]["output"][0]["text"].startswith("Outcome unknown")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leafward import OutcomeUnknown, ReActAgent, SessionManager, tool
-from leafward.engine import ModelUsage
+from leafward.engine import CallDelta, ModelUsage, TextDelta, ThinkingDelta
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.test_turn import ALICE, store
@@ -61,3 +61,31 @@ async def test_usage_that_is_stored_without_an_answer_is_counted_once(
         await agent(store, save=save).call("Cook dinner", ALICE)
 
     assert await used(store) == expected
+
+
+HALF_A_CALL = CallDelta('{"spoon', "stir", "c1")
+
+
+@pytest.mark.parametrize("ends", ["interrupt", "save", "discard", "cancel"])
+@pytest.mark.parametrize("shown", [None, TextDelta("Let me"), ThinkingDelta("Hm"), HALF_A_CALL])
+async def test_what_a_reply_has_used_that_was_cut_off_is_counted(store: Store, shown: Any, ends: Any) -> None:
+    thinking, never = asyncio.Event(), asyncio.Event()
+
+    def think(_: Any) -> Any:
+        thinking.set()
+        return never.wait()
+
+    pieces = [ModelUsage(1_000, 5), *([] if shown is None else [shown]), think]
+    cook = ReActAgent("cook", ScriptedModel([pieces]), store=store)
+    running = asyncio.create_task(cook.call("Cook dinner", ALICE))
+    await thinking.wait()
+
+    if ends == "interrupt":
+        assert await cook.interrupt("alice", "s1")
+    elif ends == "cancel":
+        running.cancel()
+    else:
+        assert await cook.shutdown(partial_reasoning=ends)
+    await asyncio.wait([running])
+
+    assert await used(store) == (1_000, 5)

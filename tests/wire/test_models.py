@@ -399,3 +399,46 @@ def test_event_loops_that_have_ended_are_freed_with_their_connections(
 
     assert [loop() for loop in loops] == [None] * 4
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_anthropic_goes_on_with_a_search_on_which_it_paused(wire: WireServer, store: Store) -> None:
+    paused = [
+        {
+            "type": "message_start",
+            "message": {
+                "id": "m1",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "usage": {"input_tokens": 10, "output_tokens": 1},
+            },
+        },
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+        },
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": '{"query": "tea"}'},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "pause_turn", "stop_sequence": None},
+            "usage": {"output_tokens": 5},
+        },
+        {"type": "message_stop"},
+    ]
+    body = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in paused)
+    wire.script = [Raw(body.encode()), says("There is tea.")]
+    async with ANTHROPIC.on(wire) as model:
+        agent = ReActAgent("helper", model, store=store)
+        assert (await agent.call("Is there tea?", ALICE)).text == "There is tea."
+
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea"}}
+    assert wire.asked[1].body["messages"][1:] == [{"role": "assistant", "content": [search]}]

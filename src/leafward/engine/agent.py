@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -46,7 +46,7 @@ from leafward.engine.permissions import checked_mode, checked_rule, read_permiss
 from leafward.engine.plan_mode import PlanMode, read_plan_mode
 from leafward.engine.questions import Question, answering, open_questions
 from leafward.engine.recovery import open_calls
-from leafward.engine.reply_reason import REASON
+from leafward.engine.reply_reason import interrupted_reply
 from leafward.engine.saved_sessions import FailedLoad, SavedSessions, as_saved
 from leafward.engine.small_state import plan_text
 from leafward.engine.state_cache import StateCache
@@ -177,7 +177,9 @@ class ReActAgent:
         self._changes = AgentChanges(
             self._store, self._calls, self._turns, self._options, lease_ttl=lease_ttl, opens_log=self._log
         )
-        self._saved = SavedSessions(self._store, self._calls, self._options, lease_ttl=lease_ttl, stored=self._stored)
+        self._saved = SavedSessions(
+            self._store, self._calls, self._options, lease_ttl=lease_ttl, stored=self._stored, opens_log=self._log
+        )
 
     # Calls.
 
@@ -216,7 +218,7 @@ class ReActAgent:
         """
         given = read_input(input)
         ctx = ctx or RuntimeContext.empty()
-        with self._calls.begin() as control:
+        with suppress(TurnStopped), self._calls.begin() as control, interrupted_with_parent(ctx, control):
             place, key = await self._place(ctx)
             slot = Slot(key.user_id, key.session_id)
             async with (
@@ -256,6 +258,12 @@ class ReActAgent:
                     raise
                 finally:
                     control.is_with_reader = False
+            return
+        # An interrupt has ended the wait for the turn: nothing is stored.
+        reply = interrupted_reply(self.name)
+        yield AgentEvent("AGENT_START", name=self.name)
+        yield AgentEvent("AGENT_RESULT", reply.id, message=reply)
+        yield AgentEvent("AGENT_END", name=self.name)
 
     async def _events(
         self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext
@@ -282,11 +290,10 @@ class ReActAgent:
             layers = CallLayers(self._layers, self.hooks, context, held.control)
             model = getattr(self._setup.model, "name", "")
             request = AgentRequest(given, self.name, self.agent_id, model if isinstance(model, str) else "")
-            with interrupted_with_parent(ctx, held.control):
-                answered = layers.agent(request, partial(self._answer, log, place, held, context, layers))
-                async with aclosing(answered) as events:
-                    async for event in events:
-                        yield event
+            answered = layers.agent(request, partial(self._answer, log, place, held, context, layers))
+            async with aclosing(answered) as events:
+                async for event in events:
+                    yield event
         yield AgentEvent("AGENT_END", name=self.name)
 
     async def _answer(
@@ -317,7 +324,7 @@ class ReActAgent:
             return
         if not log.is_projected:
             await log.project()
-        reply = taken or Message("assistant", [], name=self.name, metadata={REASON: "INTERRUPTED"})
+        reply = taken or interrupted_reply(self.name)
         yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
 
     # Reaching a turn.
@@ -518,8 +525,9 @@ class ReActAgent:
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
             ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
-            StateDecodeError: what is saved cannot be read; nothing is changed. After this or any other error, calls
-                without a context are refused until a load succeeds: they would go on with another session.
+            StateDecodeError: what is saved, or what this session has, cannot be read; nothing is changed. After this or
+                any other error, calls without a context are refused until a load succeeds: they would go on with
+                another session.
         """
         session = key_of(key)
         try:

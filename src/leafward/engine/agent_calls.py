@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from leafward.core.errors import AgentShuttingDown, ConfigurationError
-from leafward.engine.turn_control import TurnControl
+from leafward.engine.turn_control import TurnControl, TurnStopped
 from leafward.engine.turn_queue import turns_around
 
 ShutdownState = Literal["running", "shutting_down", "terminated"]
@@ -53,6 +53,7 @@ class AgentCalls:
 
         Raises:
             AgentShuttingDown: calls are refused, now or while this one waits.
+            TurnStopped: an interrupt has ended its wait.
         """
         if self._is_shutting_down:
             raise AgentShuttingDown(self._name)
@@ -63,7 +64,7 @@ class AgentCalls:
             yield control
         except asyncio.CancelledError:
             if control.was_ended():
-                raise AgentShuttingDown(self._name) from None
+                raise (AgentShuttingDown(self._name) if control.is_shutting_down else TurnStopped) from None
             raise
         finally:
             self._calls.discard(control)

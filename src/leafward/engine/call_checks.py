@@ -12,7 +12,7 @@ from leafward.engine.permissions import NO_OPINION, Opinion, Verdict, decide
 from leafward.engine.plan_mode import PlanMode
 from leafward.tools.answers import STORAGE_FAILURES
 from leafward.tools.definition import Tool
-from leafward.tools.runner import ask_check
+from leafward.tools.runner import ask_check, fits
 from leafward.tools.runtime_context import RuntimeContext
 
 _log = logging.getLogger("leafward.engine")
@@ -47,6 +47,16 @@ def refused_by_plan(
         for call, tool in found
         if tool is not None and plan is not None and (why := plan.refusal(tool, ctx.agent_state)) is not None
     ]
+
+
+def waits_for_user(call: Call, tools: Mapping[str, Tool]) -> bool:
+    """Tell whether the user sends the result of a call; `tools` are those that the session has now.
+
+    A call of an external tool that the session has not activated, or whose arguments do not fit, is answered as any
+    other of such a tool.
+    """
+    tool = tools.get(call.name)
+    return tool is not None and tool.external and fits(tool, call.written)
 
 
 def _verdict(state: AgentState, plan: PlanMode | None, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:

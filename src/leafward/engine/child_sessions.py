@@ -46,7 +46,10 @@ def _exposed(ctx: RuntimeContext) -> AgentEvent:
 
 @contextmanager
 def interrupted_with_parent(ctx: RuntimeContext, control: TurnControl) -> Generator[None]:
-    """Stop a turn with the one that its tool belongs to, for the length of the block, if it is that of a child."""
+    """Stop a call with the turn that its tool belongs to, for the length of the block, if it is that of a child.
+
+    A call that still waits for its turn waits no longer.
+    """
     around = turns_around() if ctx.parent_session_id is not None else []
     parent = around[-1] if around else None
     if parent is None:

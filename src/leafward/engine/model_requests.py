@@ -37,11 +37,22 @@ class ModelRequests:
     """What makes of the whole prompt another one, in this order."""
 
     async def make(
-        self, context: Sequence[Message], ctx: RuntimeContext, *, tools: Mapping[str, Tool], reminder: str | None = None
+        self,
+        context: Sequence[Message],
+        ctx: RuntimeContext,
+        *,
+        tools: Mapping[str, Tool],
+        reminder: str | None = None,
+        is_paused: bool = False,
     ) -> ModelRequest:
-        """Return the request of one round; `reminder` comes last."""
+        """Return the request of one round; `reminder` comes last.
+
+        With `is_paused` the provider paused in the last reply. It goes on with that reply only if nothing comes behind.
+        """
         messages = paired(context)
         if reminder is None and messages and messages[-1].role == "assistant":
+            if is_paused:
+                return ModelRequest(messages, list(tools.values()), await self.prompt(ctx))
             reminder = _CUT_OFF
         shown = (words for one in self.reminders if (words := one(ctx.agent_state)))
         messages += map(user, shown)

@@ -15,3 +15,8 @@ def with_reason(message: Message, reason: str) -> Message:
     body = message_copy(message).body
     metadata: dict[str, Any] = {**(body.get("metadata") or {}), REASON: reason}
     return message_sharing(message.id, message.role, message.at, {**body, "metadata": metadata})
+
+
+def interrupted_reply(name: str) -> Message:
+    """Return the reply of a turn that was interrupted before the model had said anything."""
+    return Message("assistant", [], name=name, metadata={REASON: "INTERRUPTED"})

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from leafward.core.calls import Call
-from leafward.core.errors import LeaseLost, StoreError
+from leafward.core.errors import AgentShuttingDown, LeaseLost, StoreError
 from leafward.engine.child_sessions import enter_call
 from leafward.engine.recovery import idempotency_key
-from leafward.engine.turn_control import TurnStopped
+from leafward.engine.turn_control import TurnControl, TurnStopped
 from leafward.tools.answers import describe_failure, describe_missing
 from leafward.tools.definition import Tool
 from leafward.tools.runner import TIMEOUT_GRACE_S, Outcome, ask_probe, attempt, failed, log_failure
@@ -42,19 +42,21 @@ class RunningCalls:
         ctx: RuntimeContext,
         lease: Lease | None,
         *,
-        forced: asyncio.Future[None],
+        control: TurnControl,
         enter: Callable[[], None],
         layers: CallLayers,
     ) -> None:
         self._tools = tools
         self._ctx = ctx
         self._lease = lease
-        self._forced = forced
+        self._control = control
+        self._forced = control.forced
         self._enter = enter
         self._layers = layers
         self.running: dict[Started, Call] = {}
         self._begun: set[tuple[str, str]] = set()
         """All calls that were started; replies may use the same ids."""
+        self._paused: set[tuple[str, str]] = set()
 
     def start(self, calls: Sequence[Call], *, probed: bool = False) -> None:
         """Begin calls whose intent is stored; with `probed`, their tools find out first whether they took effect.
@@ -80,6 +82,10 @@ class RunningCalls:
     def has_begun(self, call: Call) -> bool:
         """Tell whether a call was started, here."""
         return (call.message.id, call.id) in self._begun
+
+    def is_paused(self, call: Call) -> bool:
+        """Tell whether a call was cut off by the shutdown of an agent that its tool has called."""
+        return (call.message.id, call.id) in self._paused
 
     def _check_lease(self) -> None:
         if self._lease is not None and not self._lease.held:
@@ -129,6 +135,10 @@ class RunningCalls:
             if found is not None:
                 return found
         outcome = await attempt(tool, arguments, ctx, check=self._check_lease)
+        if self._control.is_shutting_down and _is_of_shutdown(outcome.error):
+            # Where this turn goes on, the call does, and so the agent that it called.
+            self._paused.add((call.message.id, call.id))
+            raise TurnStopped
         log_failure(tool.name, outcome)
         return outcome
 
@@ -138,7 +148,7 @@ class RunningCalls:
         None has where there are `news` before.
 
         Raises:
-            TurnStopped: none has, and they are no longer waited for.
+            TurnStopped: none has, and they are no longer waited for, or what one called is shut down with this turn.
             StoreError, LeaseLost: a tool met a store that failed, or a lease that was lost.
         """
         await asyncio.wait((*self.running, self._forced, news), return_when=asyncio.FIRST_COMPLETED)
@@ -182,6 +192,13 @@ class RunningCalls:
         ended = [(call, _outcome(task)) for task, call in self.running.items()]
         self.running.clear()
         return ended
+
+
+def _is_of_shutdown(error: BaseException | None) -> bool:
+    """Tell whether a tool failed only because agents that it has called shut down."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_of_shutdown, cast(BaseExceptionGroup[BaseException], error).exceptions))
+    return isinstance(error, AgentShuttingDown)
 
 
 def _outcome(task: Started) -> Outcome | None:

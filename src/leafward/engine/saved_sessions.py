@@ -10,6 +10,7 @@ from leafward.core.agent_state import AgentState
 from leafward.core.errors import ConfigurationError
 from leafward.core.session_key import SessionKey
 from leafward.engine.agent_calls import AgentCalls
+from leafward.engine.agent_changes import OpensLog
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.custom_states import CustomStates
 from leafward.engine.small_state import PLAN, without_marks
@@ -41,13 +42,21 @@ class SavedSessions:
     """Copies slots between an agent's own store and others."""
 
     def __init__(
-        self, store: AgentStore, calls: AgentCalls, options: LogOptions, *, lease_ttl: float, stored: ReadsStored
+        self,
+        store: AgentStore,
+        calls: AgentCalls,
+        options: LogOptions,
+        *,
+        lease_ttl: float,
+        stored: ReadsStored,
+        opens_log: OpensLog,
     ) -> None:
         self._store = store
         self._calls = calls
         self._options = options
         self._lease_ttl = lease_ttl
         self._stored = stored
+        self._opens_log = opens_log
 
     async def save(self, states: States, key: SessionKey, current: Callable[[], SessionKey]) -> None:
         """Save the session `key` under its key; if there is none, the session `current`."""
@@ -80,7 +89,11 @@ class SavedSessions:
             state.extra.setdefault(PLAN, None)
             slot = Slot(key.user_id, key.session_id)
             async with turn_of(place, slot, control, label=None, ttl=self._lease_ttl) as held:
-                if saved is not None or not (await self._stored(place, key)).is_new:
+                is_new = (await self._stored(place, key)).is_new
+                if not is_new:
+                    # What another writer has left in the slot stays in the tree.
+                    await self._opens_log(place, key, held).load(self._options.new_state(key))
+                if saved is not None or not is_new:
                     await _fenced(place.states, held).save(key, self._options.state_name, state)
             return state, saved is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.agent_compaction import AgentCompaction
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
-from leafward.engine.call_checks import judge_calls, refused_by_plan
+from leafward.engine.call_checks import judge_calls, refused_by_plan, waits_for_user
 from leafward.engine.call_layers import CallLayers
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.context_keeper import ContextKeeper, SessionOfTurn
@@ -35,7 +35,6 @@ from leafward.engine.turn_end import TurnEnd
 from leafward.engine.turn_input import TakenInput
 from leafward.engine.turn_queue import Held, enter_tool
 from leafward.engine.turn_record import CallResult, TurnRecord
-from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
 from leafward.tools.runtime_context import RuntimeContext
 from leafward.tools.toolkit import Toolkit
@@ -88,13 +87,11 @@ class Turn:
             setup.tools,
             ctx,
             held.lease,
-            forced=held.control.forced,
+            control=held.control,
             enter=lambda: enter_tool(place, held),
             layers=layers,
         )
-        self._end = held.control.turn = TurnEnd(
-            self._record, self._calls, held.control, setup.name, setup.tools, layers
-        )
+        self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, layers)
         self._keeper = ContextKeeper(
             setup.compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
         )
@@ -170,21 +167,24 @@ class Turn:
         if self._control.steering:
             yield self._joined(await self._steer())
         reminder: str | None = None
+        is_paused = False
         for _ in range(self._setup.max_iterations):
             self._look()
             await self._record.check_budget()
-            yield self._asked(reminder)
+            yield self._asked(reminder, is_paused=is_paused)
             reply = self._answer()
             if reply.is_empty:
                 reminder = _EMPTY
                 await self._count(reply)
                 continue
-            reminder = None
+            reminder, is_paused = None, reply.stop_reason == "paused"
             message = await self._take(reply)
             if open_calls(self._record.context):
                 async with aclosing(self._act(message)) as parts:
                     async for part in parts:
                         yield part
+            elif is_paused:
+                await self._record.store(open="running")
             else:
                 await self._look_once_more()
                 if not self._control.steering:
@@ -225,13 +225,13 @@ class Turn:
             return
         yield self._shown(reply, await self._record.store(denied, open="running"), is_all_denied=not calls)
         self._look()
-        external = self._external(calls, self._calls.offered())
+        external = self._external(calls)
         self._calls.start([call for call in calls if call not in external])
         yield self._results(reply)
         if external:
             yield self._suspended(reply, external)
 
-    async def _asked(self, reminder: str | None, *, tools: bool = True) -> Part:
+    async def _asked(self, reminder: str | None, *, tools: bool = True, is_paused: bool = False) -> Part:
         """Ask the model; `_answer` is what it sends. A conversation that is too long is made shorter first."""
         shown = await self._keeper.before_request()
         while True:
@@ -243,7 +243,7 @@ class Turn:
             with self._control.endable():
                 # Parts of the prompt are made by code of users.
                 request = await self._setup.requests.make(
-                    self._record.context, self._ctx, tools=offered, reminder=reminder
+                    self._record.context, self._ctx, tools=offered, reminder=reminder, is_paused=is_paused
                 )
             try:
                 async with aclosing(self._layers.reasoning(request, self._ask, is_summary=not tools)) as events:
@@ -307,9 +307,10 @@ class Turn:
         self._record.take(reply, None)
         await self._record.store(open="running")
 
-    def _external(self, calls: Sequence[Call], tools: Mapping[str, Tool] | None = None) -> list[Call]:
-        """Return the calls whose results the user sends, of these tools if they are given."""
-        return [call for call in calls if (tools is None or call.name in tools) and self._end.waits_for(call)]
+    def _external(self, calls: Sequence[Call]) -> list[Call]:
+        """Return the calls whose results the user sends."""
+        offered = self._calls.offered()
+        return [call for call in calls if waits_for_user(call, offered)]
 
     async def _judge(self, reply: Message) -> tuple[Message, list[CallResult]]:
         """Return the reply with what is done with its calls, which is now in the context, and results for denied ones.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from asyncio import current_task
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -133,7 +133,12 @@ class TurnControl:
         while self.tool_waits:
             self.tool_waits.pop().reschedule(self._loop.time())
         for child in list(self.children):
-            child.interrupt()
+            if child._loop is self._loop:
+                child.interrupt()
+            else:
+                # A tool on a thread may run it in a loop of its own, which may be closed by now.
+                with suppress(RuntimeError):
+                    child._loop.call_soon_threadsafe(child.interrupt)
 
     def pause(self, *, keeps_partial: bool = True) -> None:
         """Pause the turn at its next safe point, for another process to go on with; a call without a turn ends."""

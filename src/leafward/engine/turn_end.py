@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from leafward.core.callables import words_of
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown, ConfigurationError, MessageTooLarge, SessionNotFound
 from leafward.core.message import Message, ids_of
+from leafward.engine.call_checks import waits_for_user
 from leafward.engine.call_layers import CallLayers
 from leafward.engine.call_results import closing_result, fate_of, result_events, result_of
 from leafward.engine.events import AgentEvent, input_event
@@ -22,7 +23,6 @@ from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_note import Openness
 from leafward.engine.turn_record import CallResult, TurnRecord
 from leafward.stores.finishing import to_its_end
-from leafward.tools.definition import Tool
 from leafward.tools.runner import Outcome
 
 _log = logging.getLogger("leafward.engine")
@@ -36,13 +36,7 @@ class TurnEnd:
     """
 
     def __init__(
-        self,
-        record: TurnRecord,
-        calls: RunningCalls,
-        control: TurnControl,
-        name: str,
-        tools: Mapping[str, Tool],
-        layers: CallLayers,
+        self, record: TurnRecord, calls: RunningCalls, control: TurnControl, name: str, layers: CallLayers
     ) -> None:
         self.result: Message | None = None
         """The reply of the turn; `None` while it runs, and if it ends without one."""
@@ -54,7 +48,6 @@ class TurnEnd:
         self._calls = calls
         self._control = control
         self._name = name
-        self._tools = tools
         self._layers = layers
         self._ended: list[Ended] = []
         """Calls that have ended, or were cut off, while the turn ends."""
@@ -218,8 +211,8 @@ class TurnEnd:
             said = reply.partial(name=self._name)
         else:
             said = reply.said(name=self._name) if self._control.keeps_partial else None
-        if said is not None:
-            self._record.take(reply, None)
+        # What it has used counts, also if nothing of it is kept.
+        self._record.take(reply, None)
         return said
 
     async def _say_why(self) -> None:
@@ -230,9 +223,9 @@ class TurnEnd:
             context[:] = [with_reason(one, "INTERRUPTED") if one is last[0] else one for one in context]
 
     def _results(self, *, pauses: bool) -> tuple[list[CallResult], list[Call]]:
-        """Return results for open calls, and the calls that stay open: in a pause, those that have not begun."""
+        """Return results for open calls, and those that stay open: in a pause, what has not begun or is paused too."""
         calls = open_calls(self._record.context)
-        left = [call for call in calls if pauses and not self._calls.has_begun(call)]
+        left = [call for call in calls if pauses and (not self._calls.has_begun(call) or self._calls.is_paused(call))]
         outcomes = {call.id: outcome for call, outcome in self._ended}
         return [(call, self._result(call, outcomes.get(call.id), pauses)) for call in calls if call not in left], left
 
@@ -242,21 +235,18 @@ class TurnEnd:
         fate = fate_of(
             has_begun=self._calls.has_begun(call),
             in_doubt=self._record.in_doubt,
-            is_external=self.waits_for(call),
+            is_external=waits_for_user(call, self._calls.offered()),
             is_paused=is_paused,
         )
         return closing_result(self._record.log.leaf_id, call, fate)
 
-    def waits_for(self, call: Call) -> bool:
-        """Tell whether a call is external: its result is sent by the user."""
-        tool = self._tools.get(call.name)
-        return tool is not None and tool.external
-
     def _paused_as(self, left: Sequence[Call]) -> Openness:
         """Return what the note says of a paused turn, so that its open calls are treated as they must be."""
-        if left and all(map(self.waits_for, left)):
+        offered = self._calls.offered()
+        if left and all(waits_for_user(call, offered) for call in left):
             return "asking"
-        return "running" if left and self._record.in_doubt else "paused"
+        in_doubt = self._record.in_doubt or any(map(self._calls.is_paused, left))
+        return "running" if left and in_doubt else "paused"
 
     def _leave_out(self, error: ValueError, ids: set[str | None]) -> None:
         """Take back what the model or a tool has put into the state and cannot be stored, and some messages."""

@@ -9,6 +9,7 @@ from typing import Any
 from leafward.core.calls import Call, Result, is_question, pair
 from leafward.core.ids import new_id
 from leafward.core.message import Dumpable, Message, as_message, body_to_read, has_made_id, ids_of, own_copy, user
+from leafward.engine.call_checks import waits_for_user
 from leafward.engine.call_results import Fate, closing_result, fate_of, result_again
 from leafward.engine.events import AgentEvent
 from leafward.engine.known_input import match_input, reply_of
@@ -22,6 +23,7 @@ from leafward.engine.taken_events import taken_events
 from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_note import Openness, TurnNote
 from leafward.tools.definition import Tool
+from leafward.tools.toolkit import Toolkit
 
 Input = str | Message | Mapping[str, Any] | Dumpable | Sequence[str | Message | Mapping[str, Any] | Dumpable] | None
 """What an agent is called with; `None` goes on with an open turn."""
@@ -77,7 +79,7 @@ async def take_input(
     log: StepLog,
     control: TurnControl,
     *,
-    tools: Mapping[str, Tool],
+    tools: Toolkit,
     state_name: str,
     ask_timeout: float | None = None,
 ) -> TakenInput | Message | None:
@@ -101,7 +103,7 @@ async def _take(
     log: StepLog,
     control: TurnControl,
     *,
-    tools: Mapping[str, Tool],
+    tools: Toolkit,
     state_name: str,
     ask_timeout: float | None,
 ) -> TakenInput | Message | None:
@@ -124,14 +126,14 @@ async def _take(
             # It was answered before, and the turn has ended since.
             return reply_of(note, await log.path_with(note.input))
         given = ()
-    waiting = open_calls(context)
+    waiting, offered = open_calls(context), tools.offered(log.state.tool_context.activated_groups)
     given = _results_as_stored(given, context, waiting)
     here = set(ids_of(context))
     new = [message for message in given if message.id not in here and not log.known.get(message.id)]
     if answered := _results_for(waiting, new):
         left = [call for call in waiting if call.id not in answered]
         # Answers may come in parts, also where another branch has been answered.
-        await _give_again(left, log, asked={call.id for call in left if _is_external(call, tools)})
+        await _give_again(left, log, asked={call.id for call in left if waits_for_user(call, offered)})
         context.extend(map(own_copy, new))
         control.steering[:0] = earlier
         return TakenInput(note or noted("asking"), is_new=True)
@@ -149,7 +151,7 @@ async def _take(
     closed = [call for call in waiting if call.id not in given_again and not goes_on]
     expired = [call for call in waiting if is_asked(call) and is_expired(call, ask_timeout)]
     for call in closed if not goes_on else expired:
-        fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, tools)
+        fate = "elsewhere" if found.not_answered else _fate_when_left(call, log.note, offered)
         context.append(closing_result(log.leaf_id, call, "expired" if call in expired else fate))
     if goes_on and note is not None:
         control.steering[:0] = earlier
@@ -207,11 +209,6 @@ async def _give_again(calls: Sequence[Call], log: StepLog, *, asked: Collection[
     return set(found)
 
 
-def _is_external(call: Call, tools: Mapping[str, Tool]) -> bool:
-    tool = tools.get(call.name)
-    return tool is not None and tool.external
-
-
 def _answered_by(context: Sequence[Message], note: TurnNote | None) -> list[Message]:
     """Return what a turn answers that has no input of its own: that of the turn which it goes on from, if it does."""
     own = note.input if note is not None and note.may_go_on else ()
@@ -232,7 +229,7 @@ def _fate_when_left(call: Call, note: TurnNote | None, tools: Mapping[str, Tool]
     if note is None:
         # A copy of a session has no note: its calls may have results in the original.
         return "elsewhere"
-    return fate_of(in_doubt=note.open == "running", is_external=_is_external(call, tools))
+    return fate_of(in_doubt=note.open == "running", is_external=waits_for_user(call, tools))
 
 
 def _results_as_stored(given: Sequence[Message], context: Sequence[Message], open: Sequence[Call]) -> list[Message]:

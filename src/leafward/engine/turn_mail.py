@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from leafward.core.errors import LeafwardError, LeaseLost, MessageTooLarge
-from leafward.core.message import Message, check_size
+from leafward.core.message import Message, check_size, own_copy
 from leafward.engine.state_changes import StateChange
 from leafward.engine.turn_control import TurnControl
 from leafward.stores.leases import Leases, Slot
@@ -141,6 +141,8 @@ class LocalBox:
 
     def take(self, kind: Literal["interrupt", "steer"], message: Message | None) -> None:
         """Do what is sent to the turn, and keep the message until it is stored."""
+        # The caller still has the message.
+        message = None if message is None else own_copy(message)
         if message is not None:
             self._waiting.append(message)
         self._control.take(kind, message)

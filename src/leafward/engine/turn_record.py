@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -112,13 +112,15 @@ class TurnRecord:
         messages: Sequence[Message] = (),
         *,
         at_boundary: bool = False,
+        replaced: Collection[str] = (),
         **note: Any,
     ) -> Sequence[CallResult]:
         """Store what is new, with results of calls, messages below them, and changes of the note.
 
-        Return the results as they are stored: one that is too large says so instead.
+        Return the results as they are stored: one that is too large says so instead. Those that do are `replaced`.
 
         Raises:
+            MessageTooLarge: a message is larger than the store accepts, or what is said instead of a result.
             ValueError: the context was set to what is not a list; it is as before, with what is to be stored.
             Exception: as `StepLog.commit`.
         """
@@ -141,7 +143,10 @@ class TurnRecord:
             # What a tool has appended meanwhile stays.
             added = {*ids_of([message for _, message in results]), *ids_of(messages)} - set(ids_of(before))
             context[:] = [message for message in context if message.id not in added]
-            return await self.store(fitting, messages, at_boundary=at_boundary)
+            if error.message_id in replaced:
+                raise
+            replaced = {*replaced, *ids_of([message for _, message in fitting])} - added
+            return await self.store(fitting, messages, at_boundary=at_boundary, replaced=replaced)
         return results
 
     async def unjoined(self, sent: Sequence[Message]) -> list[Message]:

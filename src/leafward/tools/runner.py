@@ -96,6 +96,15 @@ async def attempt(tool: Tool, arguments: object, ctx: RuntimeContext | None, *, 
         return failed(describe_failure(tool.name, error), error)
 
 
+def fits(tool: Tool, arguments: object) -> bool:
+    """Tell whether a tool can be called with what a model sent."""
+    try:
+        _prepare(tool, arguments, RuntimeContext.empty())
+    except Mistake:
+        return False
+    return True
+
+
 async def ask_probe(tool: Tool, arguments: object, key: str) -> Outcome | None:
     """Return the outcome of a call that was cut off if its tool's `probe` says that it took effect, else `None`.
 

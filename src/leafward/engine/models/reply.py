@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from leafward.core.calls import Call
 from leafward.core.ids import new_id
-from leafward.core.json import try_parse
+from leafward.core.json import copy_plain, try_parse
 from leafward.core.message import Message
 from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import CALLS, Part, is_thinking, thinking_text, tool_name
@@ -252,11 +252,14 @@ class Reply:
     def _take_whole(self, part: object, events: list[AgentEvent]) -> None:
         if not isinstance(part, dict) or not isinstance(cast(Part, part).get("type"), str):
             raise ModelError("it yielded a WholePart that is not a JSON object with a type")
-        whole = cast(Part, part)
+        try:
+            # The model still has it.
+            whole: Part = copy_plain(cast(Part, part))
+        except RecursionError as error:
+            raise ModelError("it yielded a WholePart that is nested too deeply") from error
         if whole["type"] in CALLS:
             sent = whole.get("id")
-            call_id = self._own_id(sent if isinstance(sent, str) else _call_id(sent))
-            whole = whole if call_id == sent else {**whole, "id": call_id}
+            whole["id"] = self._own_id(sent if isinstance(sent, str) else _call_id(sent))
         self._end_newest(events)
         block_id = str(len(self._blocks))
         self._blocks.append(whole)
@@ -271,7 +274,7 @@ class Reply:
         else:
             types = _WHOLE
         events.append(AgentEvent(types[0], self.id, block_id, "", call_id, name))
-        events.append(AgentEvent(types[1], self.id, block_id, text, call_id, name, data=whole))
+        events.append(AgentEvent(types[1], self.id, block_id, text, call_id, name, data=copy_plain(whole)))
         events.append(AgentEvent(types[2], self.id, block_id, "", call_id, name))
 
     def _begin_block(self, event: Delta, kind: type[Delta], events: list[AgentEvent]) -> _Block:
