@@ -17,6 +17,9 @@ class AgUiMessages:
             call["id"]: call["function"] for message in self._messages for call in message.get("toolCalls") or ()
         }
 
+        self._pieces: dict[int, tuple[dict[str, Any], str, list[str]]] = {}
+        """Pieces of texts that are not joined yet, by the object that holds the text."""
+
     def __contains__(self, id: str) -> bool:
         """Tell whether the page has a message."""
         return id in self._by_id
@@ -31,15 +34,14 @@ class AgUiMessages:
         if kind == "TEXT_MESSAGE_START":
             self._message(event["messageId"], event["role"])
         elif kind == "TEXT_MESSAGE_CONTENT":
-            message = self._by_id[event["messageId"]]
-            message["content"] = message.get("content", "") + event["delta"]
+            self._append(self._by_id[event["messageId"]], "content", event["delta"])
         elif kind == "TOOL_CALL_START":
             call = {"name": event["toolCallName"], "arguments": ""}
             self._calls[event["toolCallId"]] = call
             made = {"id": event["toolCallId"], "type": "function", "function": call}
             self._message(event["parentMessageId"], "assistant").setdefault("toolCalls", []).append(made)
         elif kind == "TOOL_CALL_ARGS":
-            self._calls[event["toolCallId"]]["arguments"] += event["delta"]
+            self._append(self._calls[event["toolCallId"]], "arguments", event["delta"])
         elif kind == "TOOL_CALL_RESULT":
             result = self._message(event["messageId"], "tool")
             result |= {"toolCallId": event["toolCallId"], "content": event["content"]}
@@ -57,7 +59,14 @@ class AgUiMessages:
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the messages as they are now."""
+        for holder, key, pieces in self._pieces.values():
+            holder[key] = holder.get(key, "") + "".join(pieces)
+        self._pieces.clear()
         return deepcopy(self._messages)
+
+    def _append(self, holder: dict[str, Any], key: str, piece: str) -> None:
+        """Add a piece to a text; all of them are joined when they are needed."""
+        self._pieces.setdefault(id(holder), (holder, key, []))[2].append(piece)
 
     def _message(self, id: str, role: str) -> dict[str, Any]:
         if id not in self._by_id:
