@@ -156,7 +156,7 @@ def _tell_alone(setting: Setting, team: Team) -> None:
         *(
             [
                 f"a call with {rounds} rounds of tools, {MIDDLEWARES} middlewares at all points and {HOOKS} hooks",
-                f"{duration(one['layers'])} ({times(one['layers'] / one['alone'])} that of the agent alone)",
+                f"{duration(one['layers'] * 1e9)} ({times(one['layers'] / one['alone'])} that of the agent alone)",
             ]
             for rounds, one in calls.items()
         ),
