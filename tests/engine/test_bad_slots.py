@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import AsyncGenerator, Callable
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from leafward import ReActAgent, RuntimeContext, StateDecodeError
-from leafward.engine.turn_mail import MailBox
 from leafward.stores import JsonFileAgentStateStore
 from leafward.testing import ScriptedModel
 from tests.engine.going_on import ALICE, goes_on, results
@@ -213,27 +211,3 @@ async def test_a_slot_that_is_gone_means_that_the_session_was_deleted(tmp_path: 
         shutil.rmtree(tmp_path / "home/alice/s1")
 
         assert [message.text for message in await goes_on(slot.agent_store)] == ["And now?"]
-
-
-async def test_nothing_of_a_call_goes_on_when_its_slot_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[bool] = []
-    read = MailBox.read
-
-    async def slow(self: MailBox) -> None:
-        await asyncio.sleep(0.1)
-        await read(self)
-        ended.append(True)
-
-    monkeypatch.setattr(MailBox, "read", slow)
-    async with JsonFileAgentStateStore(tmp_path) as store:
-        agent = ReActAgent("cook", ScriptedModel(["Hello."]), store=store)
-        await agent.call("Hi", ALICE)
-        (tmp_path / "alice" / "s1" / "agent_state.json").write_text("{")
-        ended.clear()
-
-        with pytest.raises(StateDecodeError):
-            await agent.call("Again", ALICE)
-
-        assert ended == [True]

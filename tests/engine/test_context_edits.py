@@ -396,32 +396,35 @@ async def test_what_a_tool_appends_while_another_result_turns_out_too_large_is_n
     async with open_store("memory://", max_message_bytes=2_000) as store:
         written = asyncio.Event()
         contexts: list[Any] = []
-        append = type(store.messages).append
+        update = type(store.messages).update
 
-        async def appended(self: Any, scope: Any, drafts: Any, *rest: Any, **options: Any) -> Any:
-            if any(draft.message.role == "tool" for draft in drafts) and not written.is_set():
-                contexts[0].append(user("meanwhile"))
-                written.set()
-            return await append(self, scope, drafts, *rest, **options)
+        async def updated(self: Any, *args: Any, **options: Any) -> Any:
+            # The edit is stored before the result, which is refused then.
+            contexts[0].append(user("meanwhile"))
+            written.set()
+            return await update(self, *args, **options)
 
         @tool
         async def large() -> str:
             """End at once."""
+            await asyncio.sleep(0)
             return "x" * 3_000
 
         @tool
         async def slow(ctx: RuntimeContext) -> str:
-            """Lend the context."""
+            """Edit the first message, and lend the context."""
             contexts.append(ctx.agent_state.context)
+            contexts[0][0].parts[0]["text"] = "edited"
             await written.wait()
             return "slow"
 
         model = ScriptedModel([[call("slow", {}, id="c1"), call("large", {}, id="c2")], "3"])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(store.messages), "append", appended)
+            patch.setattr(type(store.messages), "update", updated)
             await ReActAgent("cook", model, store=store, tools=[large, slow]).call("three", ALICE)
 
-        assert (await in_tree(store)).count("meanwhile") == 1
+        told = await in_tree(store)
+        assert (told[0], told.count("meanwhile")) == ("edited", 1)
 
 
 async def test_what_a_tool_edits_while_another_process_changes_the_session_is_not_lost() -> None:
