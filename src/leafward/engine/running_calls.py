@@ -137,7 +137,7 @@ class RunningCalls:
         """Wait until one of the calls ends, and return all that have; `None` for one whose outcome is unknown.
 
         Raises:
-            TurnStopped: none has, and they are no longer waited for, or what one has called is shut down with this turn.
+            TurnStopped: none has, and they are no longer waited for; or what one has called shuts down with this turn.
             StoreError, LeaseLost: a tool met a store that failed, or a lease that was lost.
         """
         await asyncio.wait((*self.running, self._forced), return_when=asyncio.FIRST_COMPLETED)
