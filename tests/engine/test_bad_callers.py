@@ -151,6 +151,23 @@ async def test_results_that_are_sent_again_get_the_stored_reply(store: Store) ->
     await goes_on(store)
 
 
+async def test_what_a_caller_does_to_a_result_that_it_has_sent_changes_nothing(store: Store) -> None:
+    result = tool_result("c1", "signed")
+
+    def change(_: Any) -> str:
+        result.parts[0]["output"][0]["text"] = "torn"
+        return "It is signed."
+
+    agent = ReActAgent(
+        "cook", ScriptedModel([[call("sign", {"paper": "a"}, id="c1")], change]), store=store, tools=[sign]
+    )
+    await agent.call("Sign", ALICE)
+    await agent.call(result, ALICE)
+
+    history = await agent.session("alice", "s1").get_history()
+    assert [one.parts[0]["output"][0]["text"] for one in history if one.role == "tool"] == ["signed"]
+
+
 async def test_equal_results_of_calls_that_share_an_id_are_each_stored(store: Store) -> None:
     script = [part for reply in ("one", "two") for part in ([call("sign", {"paper": reply}, id="call_0")], reply)]
     agent = ReActAgent("cook", ScriptedModel(script), store=store, tools=[sign])

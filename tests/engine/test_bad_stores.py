@@ -16,6 +16,8 @@ import pytest
 from leafward import OutcomeUnknown, ReActAgent, RuntimeContext, StorageFull, StoreError, open_store, tool
 from leafward.core.ids import new_id
 from leafward.engine.call_results import TEXTS
+from leafward.engine.tree_log import TreeLog
+from leafward.engine.turn_mail import MailBox
 from leafward.stores import JsonFileAgentStateStore, Store
 from leafward.stores.redis import calls as redis_calls
 from leafward.stores.servers import running
@@ -209,3 +211,24 @@ def as_nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+async def test_nothing_of_a_call_goes_on_when_its_session_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+
+    async def fail(*_: Any, **options: Any) -> None:
+        raise StoreError("read")
+
+    async def read(_: MailBox) -> None:
+        await asyncio.sleep(0.2)
+        ended.append(True)
+
+    async with open_store("memory://") as store:
+        agent = ReActAgent("cook", ScriptedModel([]), store=store)
+        monkeypatch.setattr(TreeLog, "load", fail)
+        monkeypatch.setattr(MailBox, "read", read)
+
+        with pytest.raises(StoreError):
+            await agent.call("Hi", ALICE)
+
+        assert ended == [True]

@@ -52,7 +52,7 @@ def cook(store: Any, budget: Any, script: Any = endless, **options: Any) -> ReAc
 
 
 def asked(agent: ReActAgent) -> int:
-    model: Any = agent._setup.model  # pyright: ignore[reportPrivateUsage]
+    model: Any = agent._answering.setup.model  # pyright: ignore[reportPrivateUsage]
     return len(model.requests)
 
 
@@ -202,6 +202,8 @@ async def test_a_reply_that_cannot_be_counted_fails_its_turn_and_the_session_goe
         await ReActAgent("cook", model, store=store, budget=budget).call(question, ALICE)
 
     assert [message.id for message in await history(store)] == ["q1"]
+    (info,) = await SessionManager(store, user_id="alice", agent_id="cook").list()
+    assert (info.input_tokens > 0) is (missing != "without ModelUsage$"), "what it says counts"
     assert (await cook(store, None, ["Stirred."]).call(question, ALICE)).text == "Stirred."
 
 

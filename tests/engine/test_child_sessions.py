@@ -23,6 +23,7 @@ from leafward import (
     user,
 )
 from leafward.engine import Budget, ModelUsage, ShutdownManager
+from leafward.engine.turn_queue import turns_around
 from leafward.stores import Store
 from leafward.stores.leases.lease import Lease
 from leafward.testing import ScriptedModel, call
@@ -68,6 +69,23 @@ async def test_a_child_has_a_session_of_its_own_that_names_its_parent(store: Sto
     ]
     parent = await boss.session("alice", "s1").get_history()
     assert parent[2].parts[0]["output"][0]["text"] == "5,000 years."
+
+
+async def test_a_parent_keeps_nothing_of_a_child_that_has_answered(store: Store) -> None:
+    kept: list[int] = []
+
+    @tool
+    async def ask(ctx: RuntimeContext) -> str:
+        """Ask the researcher."""
+        reply = await researcher.call("How old is tea?", ctx.child("researcher"))
+        kept.append(len(turns_around()[-1].children))
+        return reply.text
+
+    researcher = ReActAgent("researcher", ScriptedModel(["5,000 years."]), store=store)
+    script = [[call("ask", {}, id="c1")], "Very old."]
+    await ReActAgent("boss", ScriptedModel(script), store=store, tools=[ask]).call("Tea?", ALICE)
+
+    assert kept == [0]
 
 
 async def test_two_calls_and_two_names_are_different_children(store: Store) -> None:

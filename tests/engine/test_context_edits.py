@@ -390,3 +390,80 @@ async def test_what_a_tool_appends_from_a_store_and_changes_later_is_stored(stor
 
     history = await agent.session("alice", "s1").get_raw_history()
     assert [message.text for message in history if message.id == "there"] == ["Changed."]
+
+
+async def test_what_a_tool_appends_while_another_result_turns_out_too_large_is_not_lost() -> None:
+    async with open_store("memory://", max_message_bytes=2_000) as store:
+        written = asyncio.Event()
+        contexts: list[Any] = []
+        update = type(store.messages).update
+
+        async def updated(self: Any, *args: Any, **options: Any) -> Any:
+            # The edit is stored before the result, which is refused then.
+            contexts[0].append(user("meanwhile"))
+            written.set()
+            return await update(self, *args, **options)
+
+        @tool
+        async def large() -> str:
+            """End at once."""
+            await asyncio.sleep(0)
+            return "x" * 3_000
+
+        @tool
+        async def slow(ctx: RuntimeContext) -> str:
+            """Edit the first message, and lend the context."""
+            contexts.append(ctx.agent_state.context)
+            contexts[0][0].parts[0]["text"] = "edited"
+            await written.wait()
+            return "slow"
+
+        model = ScriptedModel([[call("slow", {}, id="c1"), call("large", {}, id="c2")], "3"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(store.messages), "update", updated)
+            await ReActAgent("cook", model, store=store, tools=[large, slow]).call("three", ALICE)
+
+        told = await in_tree(store)
+        assert (told[0], told.count("meanwhile")) == ("edited", 1)
+
+
+async def test_what_a_tool_edits_while_another_process_changes_the_session_is_not_lost() -> None:
+    async with open_store("memory://") as store:
+        written = asyncio.Event()
+        states: list[Any] = []
+        append = type(store.messages).append
+
+        async def appended(self: Any, scope: Any, drafts: Any, *rest: Any, **options: Any) -> Any:
+            is_first = any(draft.message.role == "tool" for draft in drafts) and not written.is_set()
+            if is_first:
+                written.set()
+                session = Session(store, "s1", user_id="alice", agent_id="cook")
+                (first, *_) = await session.get_raw_history()
+                await session.add_compaction("In short.", first.id, first.id)
+            done = await append(self, scope, drafts, *rest, **options)
+            if is_first:
+                states[0].context[1].parts.append({"type": "text", "text": "edited"})
+            return done
+
+        @tool
+        async def fast() -> str:
+            """End at once."""
+            await asyncio.sleep(0)
+            return "fast"
+
+        @tool
+        async def slow(ctx: RuntimeContext) -> str:
+            """Lend the state."""
+            states.append(ctx.agent_state)
+            await written.wait()
+            await asyncio.sleep(0.05)
+            return "slow"
+
+        model = ScriptedModel([[call("slow", {}, id="c1"), call("fast", {}, id="c2")], "3"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(store.messages), "append", appended)
+            await ReActAgent("cook", model, store=store, tools=[fast, slow]).call("three", ALICE)
+
+        assert written.is_set()
+        history = await Session(store, "s1", user_id="alice", agent_id="cook").get_raw_history()
+        assert history[1].parts[-1] == {"type": "text", "text": "edited"}

@@ -234,3 +234,20 @@ async def test_an_interrupt_changes_no_reply_of_an_earlier_turn(store: Store) ->
 
     history = await agent.session("alice", "s1").get_raw_history()
     assert [reason(message) for message in history] == [None] * 5
+
+
+async def test_input_of_a_turn_that_failed_has_the_reply_that_the_next_message_got(store: Store) -> None:
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        return "stirred"
+
+    model = ScriptedModel([[call("stir", {})], KeyError("no gas"), "Both are served."])
+    agent = ReActAgent("cook", model, store=store, tools=[stir])
+    with pytest.raises(KeyError):
+        await agent.call(user("Soup", id="q1"), ALICE)
+    reply = await agent.call(user("And bread", id="q2"), ALICE)
+
+    again = await agent.call(user("Soup", id="q1"), ALICE)
+
+    assert (again.id, again.text, reason(again)) == (reply.id, "Both are served.", None)

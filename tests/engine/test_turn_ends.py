@@ -35,6 +35,7 @@ from tests.engine.bakery import (
     BAKE,
     Oven,
     agent,
+    begin_shutdown,
     go_on,
     is_flagged,
     lines,
@@ -482,6 +483,24 @@ async def test_a_turn_that_waits_for_a_result_goes_on_although_another_writer_ch
 
     found = results((await asking.get_agent_state("alice", "s1")).context)
     assert found == {"c1": ("success", "fine"), "c2": ("success", "sweet")}
+
+
+async def test_what_another_writer_saved_while_a_turn_was_paused_in_doubt_is_taken_over(store: Store) -> None:
+    @tool(retry_safe=True)
+    async def look() -> str:
+        """Ask an agent that shuts down too, while another writer saves the slot."""
+        await save_as_another(store, user("theirs"))
+        await begin_shutdown(looking)
+        raise AgentShuttingDown("helper")
+
+    looking = agent(store, [TASTE[:1]], [look])
+    with pytest.raises(StaleState):
+        await looking.call("Cook", ALICE)
+    assert (await note_of(store))["open"] == "running"
+
+    state = await agent(store, []).get_agent_state("alice", "s1")
+
+    assert "theirs" in [message.text for message in state.context]
 
 
 async def test_a_question_stays_open_although_another_writer_changed_the_slot_while_it_was_asked_again(

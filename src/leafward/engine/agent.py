@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Any, Literal, Self
 
 from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule
 from leafward.core.agent_records import write_record
 from leafward.core.agent_state import AgentState
 from leafward.core.errors import AgentShuttingDown, ConfigurationError, SessionNotFound
-from leafward.core.ids import Scope, check_id, new_id
-from leafward.core.message import Message, own_copy
+from leafward.core.ids import check_id, new_id
+from leafward.core.message import Message
 from leafward.core.session_key import AnyKey, SessionKey, key_of
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
 from leafward.engine.agent_changes import AgentChanges
@@ -29,16 +28,16 @@ from leafward.engine.agent_options import (
 )
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
+from leafward.engine.answering import Answering
 from leafward.engine.budget import Budget, check_budget
-from leafward.engine.call_layers import CallLayers, Layers
-from leafward.engine.child_sessions import begin_child, interrupted_with_parent
+from leafward.engine.call_layers import Layers
+from leafward.engine.child_sessions import interrupted_with_parent
 from leafward.engine.custom_states import CustomStates, states_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.hook_calls import check_hooks
 from leafward.engine.hooks import Hook
 from leafward.engine.memory import InMemoryMemory, MemoryOfAgent
-from leafward.engine.middleware import AgentRequest, Middleware
-from leafward.engine.model_call import OpenStream
+from leafward.engine.middleware import Middleware
 from leafward.engine.models.model import ChatModel
 from leafward.engine.own_tools import own_requests, with_own_tools
 from leafward.engine.per_task import PerTask
@@ -53,9 +52,9 @@ from leafward.engine.state_cache import StateCache
 from leafward.engine.state_changes import StateChange, entering, leaving
 from leafward.engine.step_log import ConflictPolicy, LogOptions, StepLog
 from leafward.engine.tree_log import TreeLog
-from leafward.engine.turn import Turn, TurnSetup
+from leafward.engine.turn import TurnSetup
 from leafward.engine.turn_control import TurnStopped
-from leafward.engine.turn_input import Input, TakenInput, read_input, take_input
+from leafward.engine.turn_input import Input, read_input
 from leafward.engine.turn_queue import Held, turn_of, wait_for_releases
 from leafward.engine.whole_state_log import WholeStateLog
 from leafward.sessions.session import Session
@@ -65,7 +64,7 @@ from leafward.stores.leases import Slot
 from leafward.stores.states.contracts import AgentStateStore
 from leafward.stores.states.table import check_name
 from leafward.tools.definition import Tool
-from leafward.tools.runtime_context import RuntimeContext, for_call
+from leafward.tools.runtime_context import RuntimeContext
 from leafward.tools.tool_set import ToolLike
 from leafward.tools.toolkit import Toolkit
 
@@ -145,12 +144,12 @@ class ReActAgent:
             compaction=compacts,
             is_custom=self._store.is_custom,
         )
-        self._layers = Layers(middlewares)
+        layers = Layers(middlewares)
         self.hooks: list[Hook] = check_hooks(hooks)
-        self._setup = TurnSetup(
+        setup = TurnSetup(
             name,
             model,
-            own_requests(system_prompt.strip(), plan, task_list=task_list, prompts=self._layers.prompt),
+            own_requests(system_prompt.strip(), plan, task_list=task_list, prompts=layers.prompt),
             toolkit,
             max_iterations=max_iterations,
             retries=retries,
@@ -172,6 +171,9 @@ class ReActAgent:
         self._lease_ttl = lease_ttl
         self._cache = StateCache(state_cache)
         self._memory = MemoryOfAgent(memory)
+        self._answering = Answering(
+            setup, self._options, self._context, self._memory, layers, lambda: self.hooks, self._ask_timeout
+        )
         self._calls = AgentCalls(name)
         self._turns = AgentTurns(self._store, self._calls, self.agent_id, name)
         self._changes = AgentChanges(
@@ -223,7 +225,7 @@ class ReActAgent:
             slot = Slot(key.user_id, key.session_id)
             async with (
                 turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held,
-                aclosing(self._events(given, place, key, held, ctx)) as events,
+                aclosing(self._answering.events(given, self._log(place, key, held), place, held, ctx)) as events,
             ):
                 try:
                     async for event in events:
@@ -264,68 +266,6 @@ class ReActAgent:
         yield AgentEvent("AGENT_START", name=self.name)
         yield AgentEvent("AGENT_RESULT", reply.id, message=reply)
         yield AgentEvent("AGENT_END", name=self.name)
-
-    async def _events(
-        self, given: list[Message], place: Place, key: SessionKey, held: Held, ctx: RuntimeContext
-    ) -> AsyncGenerator[AgentEvent | OpenStream]:
-        """Take up a session, and answer the input."""
-        await begin_child(ctx, place, Scope.of(key.session_id, user_id=key.user_id, agent_id=self.agent_id))
-        log = self._log(place, key, held)
-        asked: list[Coroutine[Any, Any, None]] = [
-            log.load(self._options.new_state(key), [message.id for message in given])
-        ]
-        if held.mail is not None:
-            # What an earlier turn did not receive is asked for beside it.
-            asked.append(held.mail.read())
-        for error in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(error, BaseException):
-                raise error
-        if held.control.earlier:
-            await _leave_out_stored(log, held)
-        with self._memory.showing(log.state) as held.on_tool:
-            yield AgentEvent("AGENT_START", name=self.name)
-            if held.control.is_shutting_down:
-                raise AgentShuttingDown(self.name)
-            context = for_call(ctx, user_id=key.user_id, session_id=key.session_id, agent_state=log.state)
-            layers = CallLayers(self._layers, self.hooks, context, held.control)
-            model = getattr(self._setup.model, "name", "")
-            request = AgentRequest(given, self.name, self.agent_id, model if isinstance(model, str) else "")
-            answered = layers.agent(request, partial(self._answer, log, place, held, context, layers))
-            async with aclosing(answered) as events:
-                async for event in events:
-                    yield event
-        yield AgentEvent("AGENT_END", name=self.name)
-
-    async def _answer(
-        self,
-        log: StepLog,
-        place: Place,
-        held: Held,
-        context: RuntimeContext,
-        layers: CallLayers,
-        given: list[Message],
-    ) -> AsyncGenerator[AgentEvent | OpenStream]:
-        """Take the input, and run its turn, or return the reply it has."""
-        setup = await self._context.setup_for(self._setup, place, log.key, held)
-        taken = await take_input(
-            read_input(given or None),
-            log,
-            held.control,
-            tools=setup.tools,
-            state_name=self._options.state_name,
-            ask_timeout=self._ask_timeout,
-        )
-        if isinstance(taken, TakenInput):
-            held.control.interrupt_control = log.state.interrupt_control
-            turn = Turn(setup, log, taken, place, held, context, layers)
-            async with aclosing(turn.events()) as events:
-                async for event in events:
-                    yield event
-            return
-        if not log.is_projected:
-            await log.project()
-        reply = taken or interrupted_reply(self.name)
-        yield AgentEvent("AGENT_RESULT", reply.id, message=own_copy(reply), committed=True)
 
     # Reaching a turn.
 
@@ -379,7 +319,7 @@ class ReActAgent:
         Those whose `ask_timeout` is over are not among them: the next call declines them.
         """
         state = await self.get_agent_state(user_id, session_id)
-        return open_questions(open_calls(state.context), self._ask_timeout, self._setup.plan)
+        return open_questions(open_calls(state.context), self._ask_timeout, self._answering.setup.plan)
 
     async def answer(
         self,
@@ -431,7 +371,7 @@ class ReActAgent:
         Raises:
             ConfigurationError: the agent was made without `plan_mode=True`.
         """
-        await self._change(user_id, session_id, entering(self._setup.plan))
+        await self._change(user_id, session_id, entering(self._answering.setup.plan))
 
     async def exit_plan_mode(self, user_id: str | None = None, session_id: str | None = None) -> None:
         """End plan mode without a question; the plan stays.
@@ -439,7 +379,7 @@ class ReActAgent:
         Raises:
             ConfigurationError: the agent was made without `plan_mode=True`.
         """
-        await self._change(user_id, session_id, leaving(self._setup.plan))
+        await self._change(user_id, session_id, leaving(self._answering.setup.plan))
 
     async def is_plan_mode_active(self, user_id: str | None = None, session_id: str | None = None) -> bool:
         """Tell whether a session only plans, as it is stored."""
@@ -649,10 +589,3 @@ def keep_in(agent: ReActAgent, store: Store, is_open: Callable[[], bool]) -> Non
         ConfigurationError: it keeps them in another one that is still open.
     """
     agent._store.use(store, is_open)  # pyright: ignore[reportPrivateUsage]
-
-
-async def _leave_out_stored(log: StepLog, held: Held) -> None:
-    """Leave out what an earlier turn has stored, but was lost before the store knew."""
-    sent, held.control.earlier = held.control.earlier, await log.unknown(held.control.earlier)
-    if held.mail is not None:
-        await held.mail.acknowledge({message.id for message in sent} - {message.id for message in held.control.earlier})

@@ -1011,8 +1011,9 @@ class BlockingReActAgent:
         Raises:
             AgentShuttingDown: the agent is shutting down or closed.
             ConfigurationError: it is called inside a turn of this session, or the agent has `slot="off"`.
-            StateDecodeError: what is saved cannot be read; nothing is changed. After this or any other error, calls
-                without a context are refused until a load succeeds: they would go on with another session.
+            StateDecodeError: what is saved, or what this session has, cannot be read; nothing is changed. After this or
+                any other error, calls without a context are refused until a load succeeds: they would go on with
+                another session.
         """
 
     def session(self, user_id: str | None = None, session_id: str | None = None) -> BlockingSession:
