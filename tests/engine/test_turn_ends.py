@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -41,7 +39,7 @@ from tests.engine.bakery import (
     lines,
     on_commit,
 )
-from tests.engine.dying_store import Died, DyingStore
+from tests.engine.dying_store import CountingStore, Died, DyingStore
 from tests.engine.going_on import goes_on, results
 
 KEY = SessionKey("s1", "alice")
@@ -277,118 +275,6 @@ async def test_a_stream_that_is_closed_as_it_is_paused_ends_once(
     assert disturbed.ends == 1
     assert not caplog.records
     await goes_on(store)
-
-
-class CountingStore(DyingStore):
-    """Counts how often a slot is written that has messages: once at each end of a turn."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._life.do = self._do
-        self.ends = -1
-
-    async def _do(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        # The first one is the empty slot.
-        self.ends += name == "save_if_version"
-        for _ in range(3):
-            await asyncio.sleep(0)
-        return await call()
-
-
-# ── a stream that is left behind ─────────────────────────────────────────────
-
-
-def at_the_garbage_collector() -> tuple[list[str], Callable[[], None]]:
-    """Return the names of our generators that nobody has closed, and what ends the watch."""
-    found: list[str] = []
-    hooks = sys.get_asyncgen_hooks()
-
-    def finalizer(generator: AsyncGenerator[Any]) -> None:
-        code = cast(Any, generator).ag_code
-        if "leafward/engine" in code.co_filename:
-            found.append(code.co_qualname)
-        assert hooks.finalizer is not None
-        hooks.finalizer(generator)
-
-    sys.set_asyncgen_hooks(hooks.firstiter, finalizer)
-    return found, lambda: sys.set_asyncgen_hooks(*hooks)
-
-
-@pytest.mark.parametrize("stops_at", ["MODEL_CALL_START", "TEXT_BLOCK_DELTA", "TOOL_RESULT_START", "EXCEED_MAX_ITERS"])
-async def test_closing_a_stream_leaves_no_generator_to_the_garbage_collector(store: Store, stops_at: str) -> None:
-    found, end = at_the_garbage_collector()
-    oven = Oven()
-    oven.is_done.set()
-    try:
-        streaming = agent(store, [["I bake.", *BAKE], "Done."], oven.tools(), max_iterations=1)
-        async with aclosing(streaming.stream("Bake", ALICE)) as events:
-            async for event in events:
-                if event.type == stops_at:
-                    break
-        assert (await note_of(store))["failed"] == "cancelled"
-        gc.collect()
-        assert found == []
-    finally:
-        end()
-    await goes_on(store)
-
-
-@pytest.mark.parametrize("is_in_a_cycle", [False, True])
-@pytest.mark.parametrize("stops_at", ["TEXT_BLOCK_DELTA", "TOOL_RESULT_START"])
-async def test_a_stream_that_is_left_to_the_garbage_collector_is_cancelled_and_stored(
-    store: Store, stops_at: str, is_in_a_cycle: bool
-) -> None:
-    slow: Any = CountingStore(store)
-    oven = Oven()
-    oven.is_done.set()
-    streaming = agent(slow, [["I bake.", *BAKE], "Done."], oven.tools())
-    before = asyncio.all_tasks()
-
-    async def leave() -> None:
-        events = streaming.stream("Bake", ALICE)
-        if is_in_a_cycle:
-            cycle: list[Any] = [events]
-            cycle.append(cycle)
-        async for event in events:
-            if event.type == stops_at:
-                break
-
-    await leave()
-    gc.collect()
-    # The next call waits for its end.
-    await goes_on(slow)
-
-    assert left_tasks(before) == []
-    said = (await lines(store))[1:-2]
-    assert said == (["assistant: I bake."] if stops_at == "TEXT_BLOCK_DELTA" else said[:2])
-    assert slow.ends == 2
-
-
-def test_a_stream_that_outlives_its_program_is_cancelled_and_stored() -> None:
-    kept: list[Any] = []
-
-    async def leave(store: Store) -> None:
-        kept.append(agent(store, [["I bake.", *BAKE]], Oven().tools()).stream("Bake", ALICE))
-        async for event in kept[0]:
-            if event.type == "TEXT_BLOCK_DELTA":
-                break
-
-    async def look(store: Store) -> list[str]:
-        async with store:
-            assert (await note_of(store))["failed"] == "cancelled"
-            return await lines(store)
-
-    with asyncio.Runner() as runner:
-
-        async def opened() -> Store:
-            return await open_store("memory://")
-
-        store = runner.run(opened())
-        runner.run(leave(store))
-        # As `asyncio.run` does at its end: all generators at once, in any order.
-        loop = runner.get_loop()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        assert runner.run(look(store)) == ["user: Bake", "assistant: I bake."]
 
 
 # ── a cancellation before the model is asked ─────────────────────────────────
