@@ -411,3 +411,16 @@ async def test_a_question_of_one_process_is_listed_by_a_second_and_answered_in_a
     assert (asking_process.ran, sorted(third.ran)) == ([], ["book Kyoto", "look Kyoto"])
     again = await Desk(first).agent.call(user("Book a room", id="q1"), ALICE)
     assert (again.text, asking_process.ran) == ("Done.", [])
+
+
+@pytest.mark.parametrize("edited", [{"city": 5}, {"town": "Nara"}, {}])
+async def test_an_edit_that_the_tool_does_not_take_is_refused_and_the_question_stays(store: Store, edited: Any) -> None:
+    desk = Desk(store)
+    await desk.agent.call("Book a room", ALICE)
+
+    with pytest.raises(ValueError, match="the answer does not fit the tool 'book': "):
+        await desk.agent.answer("alice", "s1", [{"confirmed": True, "toolCall": {"id": "c1", "input": edited}}])
+
+    assert [question.call["id"] for question in await desk.agent.questions("alice", "s1")] == ["c1"]
+    await desk.agent.answer("alice", "s1", {"c1": True})
+    assert "book Kyoto" in desk.ran

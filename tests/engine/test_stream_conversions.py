@@ -122,3 +122,16 @@ async def test_a_turn_that_is_followed_is_converted_too() -> None:
 def test_a_version_that_is_not_known_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="version is 5, 6 or 7"):
         UIMessageChunks(version=4)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", ["compaction", "compaction_failed"])
+def test_a_page_sees_that_a_conversation_was_compacted_and_nothing_of_what_was_said(name: str) -> None:
+    event = AgentEvent("CUSTOM", name=name, data={"summary": "Alice owes 5.", "reason": "401: key sk-1 expired"})
+    start = AgentEvent("AGENT_START", name="cook")
+
+    for version in (5, 6, 7):
+        chunks = UIMessageChunks(version=version)
+        shown = [*chunks.add(start), *chunks.add(event)]
+        assert shown[-1] == {"type": f"data-{name}", "data": {}}
+    events = AgUiEvents("t1", "r1")
+    assert [*events.add(start), *events.add(event)][-1] == {"type": "CUSTOM", "name": name, "value": {}}

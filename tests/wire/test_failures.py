@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leafward import Message, ReActAgent, RuntimeContext, SessionManager, tool, user
-from leafward.engine import Budget, ModelError, ModelRequest
+from leafward.engine import ModelError, ModelRequest
 from leafward.stores import Store
 from tests.wire.providers import ANTHROPIC, OPENAI, OURS, Provider, events_of
 from tests.wire.server import Answer, Failure, Raw, Scripted, WireServer, says
@@ -291,22 +291,6 @@ async def test_a_reply_that_stops_in_the_middle_of_a_call_runs_nothing(
 
     assert ran == []
     assert len(wire.asked) == 2
-
-
-@pytest.mark.usefixtures("no_pause")
-async def test_a_stream_that_ends_before_its_usage_is_asked_again_where_usage_was_sent_before(
-    wire: WireServer, store: Store
-) -> None:
-    last = says("Sunny.")
-    body = OPENAI.body(last.said)
-    cut = Answer(last.said, bytes_sent=body.index(b'finish_reason":"stop"') + 40, ending="closed")
-    async with OPENAI.on(wire) as model:
-        agent = ReActAgent("helper", model, store=store, budget=Budget(tokens=10_000))
-        wire.script += [last, cut, last]
-        await agent.call("How is Kyoto?", ALICE)
-        assert (await agent.call("And now?", ALICE)).text == "Sunny."
-
-    assert len(wire.asked) == 3
 
 
 async def test_an_interrupt_in_the_middle_of_a_call_leaves_the_connection_and_stores_no_half(

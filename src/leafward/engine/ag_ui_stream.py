@@ -10,7 +10,7 @@ from leafward.core.fallback_text import output_as_text
 from leafward.core.message import Message
 from leafward.core.parts import Part
 from leafward.engine.ag_ui_messages import AgUiMessages
-from leafward.engine.event_parts import WholeCharacters, converted, events_of_whole, result_in, sum_of
+from leafward.engine.event_parts import OF_THE_PROGRAM, WholeCharacters, converted, events_of_whole, result_in, sum_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model_events import ModelUsage
 
@@ -229,7 +229,7 @@ class AgUiEvents:
     def _custom(self, event: AgentEvent) -> Iterator[AgUi]:
         message = event.message
         if event.name != "input" or message is None:
-            yield {"type": "CUSTOM", "name": event.name, "value": event.data}
+            yield {"type": "CUSTOM", "name": event.name, "value": {} if event.name in OF_THE_PROGRAM else event.data}
         elif self._shown:
             # What came before any reply is the question.
             yield from _spoken(message)

@@ -12,7 +12,7 @@ from leafward.engine.permissions import NO_OPINION, Opinion, Verdict, decide
 from leafward.engine.plan_mode import PlanMode
 from leafward.tools.answers import STORAGE_FAILURES
 from leafward.tools.definition import Tool
-from leafward.tools.runner import ask_check, fits
+from leafward.tools.runner import ask_check, mistake_in
 from leafward.tools.runtime_context import RuntimeContext
 
 _log = logging.getLogger("leafward.engine")
@@ -56,7 +56,7 @@ def waits_for_user(call: Call, tools: Mapping[str, Tool]) -> bool:
     other of such a tool.
     """
     tool = tools.get(call.name)
-    return tool is not None and tool.external and fits(tool, call.written)
+    return tool is not None and tool.external and mistake_in(tool, call.written) is None
 
 
 def _verdict(state: AgentState, plan: PlanMode | None, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:

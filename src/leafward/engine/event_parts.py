@@ -12,6 +12,9 @@ from leafward.engine.events import AgentEvent
 from leafward.engine.models.model_events import ModelUsage, WholePart
 from leafward.engine.models.reply import Reply
 
+OF_THE_PROGRAM = frozenset({"compaction", "compaction_failed"})
+"""Names of `CUSTOM` events whose data is no page's business: summaries of all that was said, and words of errors."""
+
 
 class WholeCharacters:
     """Pieces of texts, each by the id of its text; a half character that ends a piece waits for the next one."""

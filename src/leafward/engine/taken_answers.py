@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leafward.core.calls import Call
 from leafward.engine.call_results import closing_result
@@ -11,9 +11,13 @@ from leafward.engine.permissions import accepted, add_rule
 from leafward.engine.questions import Answer, check_answer, is_asked, is_expired, is_repeat, with_answers
 from leafward.engine.recovery import open_calls
 from leafward.engine.step_log import StepLog
+from leafward.tools.definition import Tool
+from leafward.tools.runner import mistake_in
 
 
-def take_answers(answers: Sequence[Answer], log: StepLog, ask_timeout: float | None) -> list[AgentEvent] | None:
+def take_answers(
+    answers: Sequence[Answer], log: StepLog, tools: Mapping[str, Tool], ask_timeout: float | None
+) -> list[AgentEvent] | None:
     """Let the confirmed calls run, decline the others, and keep the rules; return the events that say so.
 
     `None` means that all of it was answered before.
@@ -27,7 +31,7 @@ def take_answers(answers: Sequence[Answer], log: StepLog, ask_timeout: float | N
     for answer in answers:
         call = asked.get(answer.call_id)
         if call is not None:
-            _check(answer, call, ask_timeout)
+            _check(answer, call, tools.get(call.name), ask_timeout)
             new[answer.call_id] = answer
         elif not is_repeat(answer, context):
             known = ", ".join(asked) or "none"
@@ -49,7 +53,12 @@ def take_answers(answers: Sequence[Answer], log: StepLog, ask_timeout: float | N
     return events
 
 
-def _check(answer: Answer, call: Call, ask_timeout: float | None) -> None:
+def _check(answer: Answer, call: Call, tool: Tool | None, ask_timeout: float | None) -> None:
     if is_expired(call, ask_timeout):
         raise ValueError(f"the time to answer about the call {call.id!r} is over: the next call declines it")
     check_answer(answer, call)
+    edited = answer.part.get("input")
+    if tool is not None and answer.confirmed and edited is not None and edited != call.input:
+        mistake = mistake_in(tool, edited)
+        if mistake is not None:
+            raise ValueError(f"the answer does not fit the tool {tool.name!r}: {mistake}")

@@ -117,8 +117,9 @@ async def _take(
         questions = [message for message in context if is_question(message)]
         note = noted("paused", questions[-max(1, len(given)) :])
     log.state.shutdown_interrupted = False
+    offered = tools.offered(log.state.tool_context.activated_groups)
     if answers := read_answers(given):
-        events = take_answers(answers, log, ask_timeout)
+        events = take_answers(answers, log, offered, ask_timeout)
         if events is not None:
             control.steering[:0] = earlier
             return TakenInput(note or noted("asking"), is_new=True, events=events)
@@ -126,7 +127,7 @@ async def _take(
             # It was answered before, and the turn has ended since.
             return reply_of(note, await log.path_with(note.input))
         given = ()
-    waiting, offered = open_calls(context), tools.offered(log.state.tool_context.activated_groups)
+    waiting = open_calls(context)
     given = _results_as_stored(given, context, waiting)
     here = set(ids_of(context))
     new = [message for message in given if message.id not in here and not log.known.get(message.id)]

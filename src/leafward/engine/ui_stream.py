@@ -11,7 +11,7 @@ from leafward.core.media import read_media
 from leafward.core.message import Message
 from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import Part
-from leafward.engine.event_parts import WholeCharacters, converted, events_of_whole, result_in, sum_of
+from leafward.engine.event_parts import OF_THE_PROGRAM, WholeCharacters, converted, events_of_whole, result_in, sum_of
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model_events import ModelUsage
 from leafward.formats.ui_messages import CARRIED, KEY, settled, to_ui_messages
@@ -214,7 +214,7 @@ class UIMessageChunks:
     def _custom(self, event: AgentEvent) -> Iterator[Chunk]:
         message = event.message
         if event.name != "input" or message is None:
-            yield {"type": f"data-{event.name}", "data": event.data}
+            yield {"type": f"data-{event.name}", "data": {} if event.name in OF_THE_PROGRAM else event.data}
         elif self._shown:
             # What came before any reply is the question.
             parts = [part for part in _ui_parts(message) if part["type"] in ("text", "file")]

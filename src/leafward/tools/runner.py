@@ -96,13 +96,13 @@ async def attempt(tool: Tool, arguments: object, ctx: RuntimeContext | None, *, 
         return failed(describe_failure(tool.name, error), error)
 
 
-def fits(tool: Tool, arguments: object) -> bool:
-    """Tell whether a tool can be called with what a model sent."""
+def mistake_in(tool: Tool, arguments: object) -> str | None:
+    """Return what is wrong with the arguments of a call; `None` if the tool can be called with them."""
     try:
         _prepare(tool, arguments, RuntimeContext.empty())
-    except Mistake:
-        return False
-    return True
+    except Mistake as mistake:
+        return str(mistake)
+    return None
 
 
 async def ask_probe(tool: Tool, arguments: object, key: str) -> Outcome | None:

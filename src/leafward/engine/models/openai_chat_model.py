@@ -54,8 +54,6 @@ class OpenAIChatModel(SdkModel):
                 ) from error
 
         super().__init__(name, sdk, client, make, price, options)
-        self.sends_usage = False
-        """Whether the server was seen to send usage; not all do."""
 
     async def _ask(self, client: Any, options: dict[str, Any], request: ModelRequest) -> Any:
         asked: dict[str, Any] = {"model": self.name, "stream_options": {"include_usage": True}, **options}
@@ -74,14 +72,12 @@ class OpenAIChatModel(SdkModel):
         return await client.chat.completions.create(**{**asked, "messages": messages, "stream": True})
 
     def _reader(self) -> StreamReader:
-        return _ChatReader(self.price, self)
+        return _ChatReader(self.price)
 
 
 class _ChatReader(StreamReader):
-    def __init__(self, price: Price | None, model: OpenAIChatModel) -> None:
+    def __init__(self, price: Price | None) -> None:
         super().__init__(price)
-        self._model = model
-        self._is_used = self._is_finished = False
         self._thinks_in = ""
         """The field that reasoning comes in; servers have two names for it."""
         self._refusal = ""
@@ -100,9 +96,6 @@ class _ChatReader(StreamReader):
             details = used.prompt_tokens_details
             cached = (details and details.cached_tokens) or 0
             events.append(self.used(used.prompt_tokens or 0, used.completion_tokens or 0, cached))
-            self._is_used = self._model.sends_usage = True
-        # Usage comes behind the reply. A server that has sent it once always does: without it, the stream was cut.
-        self.is_whole = self._is_finished and (self._is_used or not self._model.sends_usage)
         return events
 
     def _grow(self, delta: Any, events: list[ModelEvent]) -> None:
@@ -134,4 +127,5 @@ class _ChatReader(StreamReader):
             events.append(WholePart(part))
             self._refusal = ""
         events.append(Stop(_REASONS.get(reason, reason)))
-        self._is_finished = True
+        # Usage comes behind it, but not from every server.
+        self.is_whole = True
