@@ -9,13 +9,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-PACKAGES = ("postgresql", "mariadb-server", "redis-server", "nodejs", "npm")
 UPDATE = ("apt-get", "update")
-INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", *PACKAGES)
+INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
 
 PROGRAMS = {
     "LEAFWARD_TEST_POSTGRES": ("postgres", "initdb", "psql", "pg_isready"),
@@ -24,6 +23,14 @@ PROGRAMS = {
     None: ("redis-server", "node", "npm"),
 }
 """What `make test` needs, by the variable that names a server to use instead."""
+PACKAGES = {
+    **dict.fromkeys(PROGRAMS["LEAFWARD_TEST_POSTGRES"], "postgresql"),
+    **dict.fromkeys(PROGRAMS["LEAFWARD_TEST_MYSQL"], "mariadb-server"),
+    "redis-server": "redis-server",
+    "node": "nodejs",
+    "npm": "npm",
+}
+"""Debian's package of each program."""
 
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _POSTGRES = Path("/usr/lib/postgresql")
@@ -38,10 +45,15 @@ class ProgramMissing(RuntimeError):
         super().__init__(
             f"{', '.join(programs)} not found: the tests start private PostgreSQL, MariaDB and Redis servers, and node."
             " Run\n"
-            f"    sudo sh -c '{' '.join(UPDATE)} && {' '.join(INSTALL)}'\n"
+            f"    sudo sh -c '{' '.join(UPDATE)} && {' '.join((*INSTALL, *packages_of(programs)))}'\n"
             "or name servers of your own in LEAFWARD_TEST_POSTGRES, LEAFWARD_TEST_MYSQL and LEAFWARD_TEST_REDIS"
             " (clusters and failovers need redis-server, and pages node and npm, all the same)."
         )
+
+
+def packages_of(programs: Iterable[str]) -> list[str]:
+    """Return the packages that hold some programs, each once."""
+    return list(dict.fromkeys(PACKAGES[name] for name in programs))
 
 
 def program(name: str) -> str:
@@ -62,8 +74,8 @@ def require(*names: str) -> None:
     Raises:
         ProgramMissing: as `program` does.
     """
-    if _missing(names) and os.geteuid() == 0 and shutil.which(INSTALL[0]):
-        install()
+    if (missing := _missing(names)) and os.geteuid() == 0 and shutil.which(INSTALL[0]):
+        install(packages_of(missing))
     if missing := _missing(names):
         raise ProgramMissing(*missing)
 
@@ -75,11 +87,11 @@ def find(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(places))
 
 
-def install() -> None:
-    """Install the packages and start none of their services."""
+def install(packages: Sequence[str]) -> None:
+    """Install packages and start none of their services."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with _services_kept_from_starting():
-        for command in (UPDATE, INSTALL):
+        for command in (UPDATE, (*INSTALL, *packages)):
             print("test servers:", *command, flush=True)
             subprocess.run(command, check=True, env=environment, stdin=subprocess.DEVNULL)
 
