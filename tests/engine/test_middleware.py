@@ -342,6 +342,12 @@ async def test_a_prompt_that_is_not_a_text_is_an_error(store: Store) -> None:
     await goes_on(cook, store)
 
 
+@pytest.mark.parametrize("wrong", [Middleware(), Middleware, None])
+def test_middlewares_that_are_no_list_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="middlewares are given as a list, not as"):
+        ReActAgent("cook", ScriptedModel([]), store="memory://", middlewares=wrong)
+
+
 @pytest.mark.parametrize("wrong", [Middleware, "middleware", None, object()])
 async def test_what_is_not_a_middleware_is_refused_when_the_agent_is_made(store: Store, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="middlewares are objects of subclasses of Middleware"):

@@ -342,7 +342,7 @@ class ReActAgent:
     # Permissions.
 
     async def get_permissions(self, user_id: str | None = None, session_id: str | None = None) -> PermissionContext:
-        """Return the mode and the rules of a session, as stored: changes that a running turn takes over come with it."""
+        """Return the mode and the rules of a session, as stored; a running turn stores changes with its next step."""
         return (await self.get_agent_state(user_id, session_id)).permission_context
 
     async def set_permission_mode(self, user_id: str | None, session_id: str | None, mode: Mode) -> None:
@@ -385,7 +385,7 @@ class ReActAgent:
         await self._change(user_id, session_id, leaving(self._answering.setup.plan))
 
     async def is_plan_mode_active(self, user_id: str | None = None, session_id: str | None = None) -> bool:
-        """Tell whether a session only plans, as stored: a change that a running turn takes over comes with it."""
+        """Tell whether a session only plans, as stored; a running turn stores a change with its next step."""
         return (await self.get_agent_state(user_id, session_id)).plan_mode_context.plan_active
 
     async def get_plan(self, user_id: str | None = None, session_id: str | None = None) -> str | None:
