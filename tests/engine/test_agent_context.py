@@ -314,7 +314,13 @@ async def test_a_custom_store_of_states_has_no_place_for_blocks() -> None:
     [
         ({"context": [MEMORY, MEMORY]}, "there is a block 'memory' already"),
         ({"context": ["memory"]}, "a context block is set up by a dict or a ContextConfig"),
-        ({"context": [{"label": "a", "color": "red"}]}, "a context block is not set up like this"),
+        (
+            {"context": [{"label": "a", "color": "red"}]},
+            "no 'color'; its keys are label, description, max_tokens, ",
+        ),
+        ({"context": [{}]}, "a context block is not set up like this"),
+        ({"context": "memory"}, "context is not 'memory': give a list of blocks"),
+        ({"context": {"label": "memory"}}, "give a list of blocks"),
         ({"cached_prompt": "yes"}, "cached_prompt is True or False"),
         ({"session_tools": 1}, "session_tools is True or False"),
     ],

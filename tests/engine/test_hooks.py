@@ -271,6 +271,12 @@ async def test_what_a_hook_may_not_return_is_an_error(store: Store, kind: Any, f
     await goes_on(store)
 
 
+@pytest.mark.parametrize("wrong", [Hook(), Hook, None])
+def test_hooks_that_are_no_list_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="hooks are given as a list, not as"):
+        ReActAgent("cook", ScriptedModel([]), store="memory://", hooks=wrong)
+
+
 @pytest.mark.parametrize("wrong", [Hook, "hook", None])
 async def test_what_is_not_a_hook_is_refused(store: Store, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="hooks are objects of subclasses of Hook"):

@@ -81,7 +81,7 @@ async def test_a_middleware_that_overrides_nothing_is_never_called(store: Store)
     cook = agent(store, ["Hi."], Middleware())
 
     assert (await cook.call("Hi", ALICE)).text == "Hi."
-    layers = cook._layers
+    layers = cook._answering.layers
     assert [layers.agent, layers.reasoning, layers.model, layers.acting, layers.prompt] == [()] * 5
 
 
@@ -340,6 +340,12 @@ async def test_a_prompt_that_is_not_a_text_is_an_error(store: Store) -> None:
     with pytest.raises(ConfigurationError, match=r"Forgets\.on_system_prompt returned None"):
         await cook.call("Hi", ALICE)
     await goes_on(cook, store)
+
+
+@pytest.mark.parametrize("wrong", [Middleware(), Middleware, None])
+def test_middlewares_that_are_no_list_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="middlewares are given as a list, not as"):
+        ReActAgent("cook", ScriptedModel([]), store="memory://", middlewares=wrong)
 
 
 @pytest.mark.parametrize("wrong", [Middleware, "middleware", None, object()])

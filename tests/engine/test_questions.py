@@ -161,7 +161,7 @@ async def test_the_same_answer_again_changes_nothing(store: Store) -> None:
     again = await desk.agent.answer("alice", "s1", {"c1": True})
 
     assert (again.id, len(desk.ran), len(desk.model.requests)) == (first.id, 2, 2)
-    with pytest.raises(ValueError, match="no question is open about a call 'c1'"):
+    with pytest.raises(ValueError, match="the call 'c1' has been answered already, and differently"):
         await desk.agent.answer("alice", "s1", {"c1": False})
 
 
@@ -179,7 +179,7 @@ async def test_the_same_answer_again_changes_nothing(store: Store) -> None:
         ),
         ([{"confirmed": True, "toolCall": {"id": "c1", "name": "rm"}}], "cannot make it one of 'rm'"),
         ([{"confirmed": True, "toolCall": {"id": "c1", "input": "all"}}], "are an object"),
-        ([{"confirmed": True, "toolCall": {"id": "c1"}, "rules": [{"tool_name": "book"}]}], "a rule cannot be read"),
+        ([{"confirmed": True, "toolCall": {"id": "c1"}, "rules": [{"tool_name": "book"}]}], "a rule is {"),
         (
             [
                 {
@@ -356,6 +356,35 @@ async def test_permissions_are_changed_and_stored_at_once(store: Store) -> None:
     await other.call("Book a room", ALICE)
     assert desk.ran == ["look Kyoto"]
     assert (await other.get_permissions("bob", "s1")).mode == "default"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tool_name": "book", "behavior": "forbid", "source": "policy"},
+        {"tool_name": "book", "behavior": "allow"},
+        "book",
+    ],
+)
+async def test_a_rule_that_is_none_is_answered_with_what_a_rule_is(store: Store, wrong: Any) -> None:
+    with pytest.raises(ValueError, match='"allow", "deny" or "ask"') as refused:
+        await Desk(store).agent.add_rule("alice", "s1", wrong)
+
+    assert str(refused.value).endswith(f"not {wrong!r}")
+    assert "state" not in str(refused.value)
+    assert "passthrough" not in str(refused.value)
+
+
+async def test_another_answer_after_a_decline_is_refused_as_one_to_an_answered_question(store: Store) -> None:
+    desk = Desk(store)
+    await desk.agent.call("Book a room", ALICE)
+    await desk.agent.answer("alice", "s1", {"c1": False})
+
+    with pytest.raises(ValueError, match="the call 'c1' has been answered already, and differently"):
+        await desk.agent.answer("alice", "s1", {"c1": True})
+
+    assert desk.ran == ["look Kyoto"]
+    assert (await desk.results())["c1"][0] == "denied"
 
 
 async def test_a_running_turn_takes_a_change_over_at_its_next_step(store: Store) -> None:

@@ -50,6 +50,10 @@ class AgentContext:
                 raise ConfigurationError(f"{option} is True or False, not {value!r}")
         self._agent_id = agent_id
         self._setup = Setup(cached_prompt=cached_prompt)
+        if isinstance(blocks, (str, Mapping)) or not isinstance(blocks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"context is not {blocks!r}: give a list of blocks, context=[{{'label': 'memory'}}]"
+            )
         for block in blocks:
             self._setup.add(as_config(block))
         self._offers_tools = session_tools

@@ -58,6 +58,8 @@ class Layers:
     """
 
     def __init__(self, middlewares: Iterable[Middleware] = ()) -> None:
+        if not isinstance(middlewares, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"middlewares are given as a list, not as {middlewares!r}")
         found = list(middlewares)
         for one in cast(list[object], found):
             if not isinstance(one, Middleware):

@@ -27,6 +27,8 @@ def check_hooks(hooks: Iterable[object]) -> list[Hook]:
     Raises:
         ConfigurationError: one of them is not an object of a subclass of `Hook`.
     """
+    if not isinstance(hooks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"hooks are given as a list, not as {hooks!r}")
     found = list(hooks)
     for hook in found:
         if not isinstance(hook, Hook):

@@ -191,7 +191,10 @@ def checked_rule(rule: object) -> PermissionRule:
     try:
         found = rule if isinstance(rule, PermissionRule) else read_record(PermissionRule, rule)
     except StateDecodeError as error:
-        raise ValueError(f"a rule cannot be read: {error}") from error
+        raise ValueError(
+            'a rule is {"tool_name": …, "behavior": "allow", "deny" or "ask", "source": …}, perhaps with'
+            f' "rule_content", not {rule!r}'
+        ) from error
     add_rule(PermissionContext(), found)
     return found
 

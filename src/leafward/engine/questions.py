@@ -212,13 +212,25 @@ def _answered(part: Part, answers: Mapping[str, Answer]) -> Part:
 
 def is_repeat(answer: Answer, context: Sequence[Message]) -> bool:
     """Tell whether the same was answered before about the newest call of this id."""
-    pairs = pair(context)
-    calls = [item for row in pairs.items for item in row if isinstance(item, Call) and item.id == answer.call_id]
-    if not calls:
+    call, result = _newest(answer.call_id, context)
+    if call is None:
         return False
-    call = calls[-1]
-    result: Result | None = pairs.answers.get(call)
     if not answer.confirmed:
         return result is not None and is_declined(result)
-    is_confirmed = _CONFIRMED in (call.part.get("metadata") or {})
-    return is_confirmed and answer.part.get("input", call.input) == call.input
+    return _is_confirmed(call) and answer.part.get("input", call.input) == call.input
+
+
+def was_answered(call_id: str, context: Sequence[Message]) -> bool:
+    """Tell whether the user has confirmed or declined the newest call of this id."""
+    call, result = _newest(call_id, context)
+    return call is not None and (_is_confirmed(call) or (result is not None and is_declined(result)))
+
+
+def _newest(call_id: str, context: Sequence[Message]) -> tuple[Call | None, Result | None]:
+    pairs = pair(context)
+    calls = [item for row in pairs.items for item in row if isinstance(item, Call) and item.id == call_id]
+    return (calls[-1], pairs.answers.get(calls[-1])) if calls else (None, None)
+
+
+def _is_confirmed(call: Call) -> bool:
+    return _CONFIRMED in (call.part.get("metadata") or {})

@@ -8,7 +8,7 @@ from leafward.core.calls import Call
 from leafward.engine.call_results import closing_result
 from leafward.engine.events import AgentEvent
 from leafward.engine.permissions import accepted, add_rule
-from leafward.engine.questions import Answer, check_answer, is_asked, is_expired, is_repeat, with_answers
+from leafward.engine.questions import Answer, check_answer, is_asked, is_expired, is_repeat, was_answered, with_answers
 from leafward.engine.recovery import open_calls
 from leafward.engine.step_log import StepLog
 from leafward.tools.definition import Tool
@@ -34,6 +34,11 @@ def take_answers(
             _check(answer, call, tools.get(call.name), ask_timeout)
             new[answer.call_id] = answer
         elif not is_repeat(answer, context):
+            if was_answered(answer.call_id, context):
+                raise ValueError(
+                    f"the question about the call {answer.call_id!r} has been answered already, and differently; that"
+                    " answer stays"
+                )
             known = ", ".join(asked) or "none"
             raise ValueError(f"no question is open about a call {answer.call_id!r}; about these: {known}")
     if not new:

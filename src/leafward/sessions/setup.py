@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from leafward.core.callables import is_async
@@ -246,7 +246,10 @@ def as_config(item: object) -> ContextConfig:
         return item
     if not isinstance(item, Mapping):
         raise ConfigurationError(f"a context block is set up by a dict or a ContextConfig, not {item!r}")
+    given, known = cast(Mapping[str, Any], item), [one.name for one in fields(ContextConfig) if one.init]
+    if wrong := [key for key in given if key not in known]:
+        raise ConfigurationError(f"a context block has no {wrong[0]!r}; its keys are {', '.join(known)}")
     try:
-        return ContextConfig(**cast(Mapping[str, Any], item))
+        return ContextConfig(**given)
     except TypeError as error:
         raise ConfigurationError(f"a context block is not set up like this: {error}") from None
