@@ -292,6 +292,7 @@ TARGETS = (
     ),
     Target("turns", "a result of 100 MB is at most three times in memory", "turns large result", _at_most(3), times),
     Target("turns", "100 functions become tools within 20 ms", "turns schemas ms", _at_most(20), _plain(" ms")),
+    Target("turns", "a call is decided by 1,000 rules within 50 µs", "turns rules us", _at_most(50), _plain(" µs")),
     Target("turns", "10,000 idle sessions cost less than 1 MB", "turns idle MB", _at_most(1), _plain(" MB")),
     *(target for kind in COSTS for target in _of_turns(kind)),
     Target(

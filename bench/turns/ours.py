@@ -15,7 +15,7 @@ from leafward.stores.gate import Gate
 from turns.layer_costs import added_to_a_call, added_to_a_piece
 from turns.loop import ANSWER, QUESTION, WRITTEN, Loop, serve
 from turns.sdk_stream import Streams
-from turns.tool_costs import at_once, large_result, schemas
+from turns.tool_costs import at_once, large_result, permissions, schemas
 
 PASSED_ON = 3
 """Generators between a model and its reader in the bare chain, as loops are written: an agent, a turn, a model call."""
@@ -123,6 +123,10 @@ class Leafward(Loop):
     async def schemas(self, functions: int) -> float:
         """Return the milliseconds in which so many functions become tools."""
         return schemas(functions)
+
+    async def permissions(self, rules: int) -> float:
+        """Return the microseconds in which a call is decided by so many rules."""
+        return permissions(rules)
 
     async def crowd(self, sessions: int) -> dict[str, float]:
         """Return calls per second of many sessions at once, and of as many one after the other."""

@@ -1,4 +1,4 @@
-"""What tools cost an agent: ten at once, a result that is too large, and the schemas of many functions."""
+"""What tools cost an agent: ten at once, a result that is too large, the schemas of functions, and rules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from itertools import cycle
 from statistics import median
 from typing import Any, Literal
 
 from leafward import ReActAgent, RuntimeContext, Session, ToolSet, open_store, tool, user
+from leafward.core import PermissionContext, PermissionRule
+from leafward.core.agent_contexts import Behavior
 from leafward.engine import ModelEvent, ModelRequest, Stop, TextDelta, WholePart
+from leafward.engine.permissions import add_rule, decide
 from leafward.stores import Store
 from leafward.testing import call
 
@@ -88,6 +92,20 @@ def schemas(functions: int) -> float:
     spent = time.perf_counter() - begin
     assert len(tools.to_openai()) == functions
     return spent * 1_000
+
+
+def permissions(rules: int, calls: int = 1_000) -> float:
+    """Return the microseconds in which a call is decided by so many rules, of all behaviors, for its tool."""
+    context = PermissionContext()
+    behaviors: tuple[Behavior, ...] = ("deny", "ask", "allow")
+    for number, behavior in zip(range(rules), cycle(behaviors), strict=False):
+        add_rule(context, PermissionRule("find", behavior, "userSettings", f"/folder {number}/*"))
+    arguments = {"path": "/elsewhere/file", "limit": 10}
+    decide(context, "find", arguments)
+    begin = time.perf_counter()
+    for _ in range(calls):
+        decide(context, "find", arguments)
+    return (time.perf_counter() - begin) / calls * 1e6
 
 
 def _function(number: int) -> Callable[..., Any]:

@@ -133,6 +133,7 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     ten_ratio = ten["call"] / (SLOWEST_S + ten["commits"])
     large = ask("large_result", megabytes=100)
     schemas = statistics.median(ask("schemas", functions=100) for _ in range(profile.turn_rounds))
+    rules = statistics.median(ask("permissions", rules=1_000) for _ in range(profile.turn_rounds))
     crowd = ask("crowd", sessions=profile.crowd)
     idle = ask("idle", sessions=profile.idle)
     section = Section(
@@ -165,6 +166,7 @@ def _tell_alone(setting: Setting, team: Team) -> None:
         ["the slowest, and as many commits one after the other", f"{(SLOWEST_S + ten['commits']) * 1_000:,.1f} ms"],
         ["memory at the most for a result of 100 MB, the result included", f"{large:.2f} times the result"],
         ["100 functions become tools", f"{schemas:.1f} ms"],
+        ["a call is decided by 1,000 rules for its tool", f"{rules:.1f} µs"],
         ["calls per second, one after the other", f"{crowd['alone']:,.0f}"],
         [f"calls per second, {profile.crowd:,} sessions at once", f"{crowd['at once']:,.0f}"],
         ["memory of each of them at the most", f"{crowd['most'] / 1_000:,.1f} KB"],
@@ -180,6 +182,7 @@ def _tell_alone(setting: Setting, team: Team) -> None:
     setting.facts["turns ten tools"] = ten_ratio
     setting.facts["turns large result"] = large
     setting.facts["turns schemas ms"] = schemas
+    setting.facts["turns rules us"] = rules
     setting.facts["turns crowd over alone"] = crowd["at once"] / crowd["alone"]
     setting.facts["turns idle MB"] = idle * 10_000 / 1e6
 
