@@ -74,6 +74,7 @@ class Answer(BaseModel):
 
     confirmed: bool
     call: dict[str, Any] = Field(alias="toolCall")
+    reply: str | None = Field(default=None, alias="replyId")
     rules: list[dict[str, Any]] = []
 
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from itertools import cycle
 from statistics import median
 from typing import Any, Literal
 
@@ -97,9 +96,9 @@ def schemas(functions: int) -> float:
 def permissions(rules: int, calls: int = 1_000) -> float:
     """Return the microseconds in which a call is decided by so many rules, of all behaviors, for its tool."""
     context = PermissionContext()
-    behaviors: tuple[Behavior, ...] = ("deny", "ask", "allow")
-    for number, behavior in zip(range(rules), cycle(behaviors), strict=False):
-        add_rule(context, PermissionRule("find", behavior, "userSettings", f"/folder {number}/*"))
+    behaviors: list[Behavior] = ["deny", "ask", "allow"]
+    for number in range(rules):
+        add_rule(context, PermissionRule("find", behaviors[number % 3], "userSettings", f"/folder {number}/*"))
     arguments = {"path": "/elsewhere/file", "limit": 10}
     decide(context, "find", arguments)
     begin = time.perf_counter()

@@ -307,6 +307,7 @@ async def _hangs(arguments: Any, ctx: RuntimeContext) -> None:
         (lambda arguments, ctx: "deny", "denied"),
         (lambda arguments, ctx: Opinion("deny", f"not to {arguments['city']} for {ctx.user_id}"), "denied"),
         (lambda arguments, ctx: "perhaps", "denied"),
+        (lambda arguments, ctx: Opinion("denied", "no"), "denied"),  # pyright: ignore[reportArgumentType]
         (_raises, "denied"),
         (_hangs, "denied"),
     ],
@@ -453,3 +454,34 @@ async def test_an_edit_that_the_tool_does_not_take_is_refused_and_the_question_s
     assert [question.call["id"] for question in await desk.agent.questions("alice", "s1")] == ["c1"]
     await desk.agent.answer("alice", "s1", {"c1": True})
     assert "book Kyoto" in desk.ran
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_an_answer_that_is_sent_again_is_not_one_to_a_later_question_of_the_same_call_id(
+    store: Store, confirmed: bool
+) -> None:
+    script = [[call("book", {"city": city}, id="call_0")] for city in ("Kyoto", "Osaka")]
+    desk = Desk(store, [*script, "Done."])
+    await desk.agent.call("Book two rooms", ALICE)
+    (first,) = await desk.agent.questions("alice", "s1")
+    named = {**first.to_dict(), "confirmed": confirmed, "rules": []}
+    await desk.agent.answer("alice", "s1", [named])
+    (second,) = await desk.agent.questions("alice", "s1")
+
+    with pytest.raises(ValueError, match="name the reply"):
+        await desk.agent.answer("alice", "s1", {"call_0": confirmed})
+    again = await desk.agent.answer("alice", "s1", [named])
+    assert (again.id, await desk.agent.questions("alice", "s1")) == (second.reply_id, [second])
+    assert desk.ran == (["book Kyoto"] if confirmed else [])
+
+    reply = await desk.agent.answer("alice", "s1", [{**second.to_dict(), "confirmed": True, "rules": []}])
+    assert (reply.text, desk.ran) == ("Done.", [*desk.ran[:-1], "book Osaka"])
+
+
+async def test_no_answers_at_all_are_refused(store: Store) -> None:
+    desk = Desk(store)
+    await desk.agent.call("Book a room", ALICE)
+
+    with pytest.raises(ValueError, match="not None"):
+        await desk.agent.answer("alice", "s1", None)  # pyright: ignore[reportArgumentType]
+    assert len(await desk.agent.questions("alice", "s1")) == 1

@@ -66,6 +66,8 @@ def checked_timeout(option: str, value: object) -> float | None:
     """
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ConfigurationError(f"{option} is a number of seconds above 0, or None for no limit, not {value!r}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= LONGEST_TTL:
+        raise ConfigurationError(
+            f"{option} is a number of seconds above 0 and up to a year, or None for no limit, not {value!r}"
+        )
     return float(value)

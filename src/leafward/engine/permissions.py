@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import translate
 from functools import lru_cache
 from typing import Any, Literal, cast
 
 from leafward.core.agent_contexts import Mode, PermissionContext, PermissionRule, Rules
 from leafward.core.agent_records import copy_record, read_record
 from leafward.core.errors import ConfigurationError, StateDecodeError
+from leafward.engine.rule_patterns import Patterns
 from leafward.engine.small_state import ACCEPTED
 
 Decision = Literal["allow", "deny", "ask"]
@@ -25,10 +24,17 @@ class Opinion:
     """What the check of a tool says of one call; one without a decision leaves it to rules and mode.
 
     A reason with the word `safety` has the user asked also where a rule or the mode `bypass` would allow the call.
+
+    Raises:
+        ConfigurationError: there is no such decision.
     """
 
     decision: Decision | None = None
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.decision not in (None, "allow", "deny", "ask"):
+            raise ConfigurationError(f"an opinion is allow, deny, ask or None, not {self.decision!r}")
 
     @property
     def is_about_safety(self) -> bool:
@@ -118,18 +124,18 @@ def _is_meant(rules: Sequence[PermissionRule], texts: Sequence[str], *, wholly: 
     """
     if not rules:
         return False
-    pattern = _pattern_of(tuple([rule.rule_content for rule in rules]))
-    if pattern is None:
+    patterns = _patterns(tuple([rule.rule_content for rule in rules]))
+    if patterns is None:
         return True
-    found = map(pattern.match, texts)
+    found = map(patterns.fit, texts)
     return bool(texts) and all(found) if wholly else any(found)
 
 
 @lru_cache(maxsize=1_024)
-def _pattern_of(contents: tuple[str | None, ...]) -> re.Pattern[str] | None:
-    """Return what fits one of several contents of rules; `None` if one of them is meant for every call."""
+def _patterns(contents: tuple[str | None, ...]) -> Patterns | None:
+    """Return the patterns that rules hold; `None` if one of them is meant for every call."""
     filled = [content for content in contents if content]
-    return re.compile("|".join(map(translate, filled))) if len(filled) == len(contents) else None
+    return Patterns(filled) if len(filled) == len(contents) else None
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -57,6 +57,12 @@ class Answer:
     part: Part
     """The call as it was sent back, with what was edited; it may hold less than the stored one."""
     rules: tuple[PermissionRule, ...] = ()
+    reply_id: str | None = None
+    """The reply of the call, if the answer names it: models may use the id of a call again."""
+
+    def is_about(self, call: Call) -> bool:
+        """Tell whether the answer may be meant for a call."""
+        return call.id == self.call_id and self.reply_id in (None, call.message.id)
 
 
 # ── asking ───────────────────────────────────────────────────────────────────
@@ -111,6 +117,8 @@ def answering(answers: object) -> Message:
         answers = [{"confirmed": confirmed, "toolCall": {"id": call_id}} for call_id, confirmed in items]
     elif isinstance(answers, Sequence):
         answers = [_as_data(answer) for answer in cast(Sequence[object], answers)]
+    if answers is None:
+        raise ValueError("answers are a list of them, or a dict with True or False for each call's id, not None")
     return Message("user", [], metadata={CONFIRM_RESULTS: answers})
 
 
@@ -161,7 +169,11 @@ def _read_answer(item: object) -> Answer:
     rules: object = given.get("rules", [])
     if not isinstance(rules, list):
         raise ValueError(f"the rules of an answer are a list, not {rules!r}")
-    return Answer(call_id, confirmed, call, tuple(_read_rule(rule, confirmed) for rule in cast(list[object], rules)))
+    reply_id = given.get("replyId")
+    if reply_id is not None and not isinstance(reply_id, str):
+        raise ValueError(f"the replyId of an answer is that of a question, not {reply_id!r}")
+    found = tuple(_read_rule(rule, confirmed) for rule in cast(list[object], rules))
+    return Answer(call_id, confirmed, call, found, reply_id)
 
 
 def _read_rule(rule: object, confirmed: bool) -> PermissionRule:
@@ -210,26 +222,29 @@ def _answered(part: Part, answers: Mapping[str, Answer]) -> Part:
     return {**allowed, "input": arguments, "content": encode_text(arguments)}
 
 
-def is_repeat(answer: Answer, context: Sequence[Message]) -> bool:
-    """Tell whether the same was answered before about the newest call of this id."""
-    call, result = _newest(answer.call_id, context)
-    if call is None:
-        return False
-    if not answer.confirmed:
-        return result is not None and is_declined(result)
-    return _is_confirmed(call) and answer.part.get("input", call.input) == call.input
+def is_repeat(answer: Answer, context: Sequence[Message], *, besides: Call | None = None) -> bool:
+    """Tell whether the same was answered before, about another call than the one `besides`."""
+    for call, result in _calls_of(answer.call_id, context):
+        if not answer.is_about(call) or (besides is not None and call.message.id == besides.message.id):
+            continue
+        if not answer.confirmed and result is not None and is_declined(result):
+            return True
+        if answer.confirmed and _is_confirmed(call) and answer.part.get("input", call.input) == call.input:
+            return True
+    return False
 
 
 def was_answered(call_id: str, context: Sequence[Message]) -> bool:
     """Tell whether the user has confirmed or declined the newest call of this id."""
-    call, result = _newest(call_id, context)
+    calls = _calls_of(call_id, context)
+    call, result = calls[-1] if calls else (None, None)
     return call is not None and (_is_confirmed(call) or (result is not None and is_declined(result)))
 
 
-def _newest(call_id: str, context: Sequence[Message]) -> tuple[Call | None, Result | None]:
+def _calls_of(call_id: str, context: Sequence[Message]) -> list[tuple[Call, Result | None]]:
     pairs = pair(context)
     calls = [item for row in pairs.items for item in row if isinstance(item, Call) and item.id == call_id]
-    return (calls[-1], pairs.answers.get(calls[-1])) if calls else (None, None)
+    return [(call, pairs.answers.get(call)) for call in calls]
 
 
 def _is_confirmed(call: Call) -> bool:

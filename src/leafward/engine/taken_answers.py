@@ -30,7 +30,13 @@ def take_answers(
     new: dict[str, Answer] = {}
     for answer in answers:
         call = asked.get(answer.call_id)
-        if call is not None:
+        if call is not None and answer.is_about(call):
+            if answer.reply_id is None and is_repeat(answer, context, besides=call):
+                # A request that is sent again, or an answer to the new question: nothing tells which.
+                raise ValueError(
+                    f"the call {answer.call_id!r} of an earlier reply was answered so, and another of this id is asked "
+                    "about now: name the reply, as the question's to_dict() does with `replyId`"
+                )
             _check(answer, call, tools.get(call.name), ask_timeout)
             new[answer.call_id] = answer
         elif not is_repeat(answer, context):
