@@ -349,6 +349,8 @@ class Turn:
         self, reply: Message, calls: Sequence[Call], denied: Sequence[CallResult] = ()
     ) -> AsyncGenerator[AgentEvent]:
         """Leave the turn open until the user has answered, and ask."""
+        # Also a turn that ends before it asks does not run them.
+        self._record.context.extend(message for _, message in denied)
         await self._layers.replies(with_reason(reply, "PERMISSION_ASKING"))
         self._look()
         await self._end.wait_for_user(reply, "PERMISSION_ASKING", denied)
