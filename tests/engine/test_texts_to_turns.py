@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faults.kitchen import unpaired
-from leafward import Message, MessageTooLarge, RuntimeContext, open_store, tool, user
+from leafward import AgentState, Message, MessageTooLarge, RuntimeContext, SessionKey, open_store, tool, user
 from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
@@ -186,3 +186,23 @@ async def test_a_message_of_a_process_with_a_larger_limit_is_left_out(
 
         assert "long" not in await ids(agent)
         assert "a message to the turn of session 's1' is left out: message 'long' is 1," in caplog.text
+
+
+async def test_a_change_that_was_made_is_not_made_again_after_a_newer_one(store: Store) -> None:
+    # In front of it waits a message that only a turn stores.
+    agent = ReActAgent("cook", ScriptedModel(["Cooked.", "Served."]), store=store)
+    await agent.call("Cook", ALICE)
+    lease = await store.leases.acquire("s1", "alice", label="agent:cook")
+    await agent.steer("alice", "s1", SALT)
+    await agent.set_permission_mode("alice", "s1", "bypass")
+    await lease.release()
+
+    await agent.set_permission_mode("alice", "s1", "explore")
+    await agent.set_permission_mode("alice", "s1", "default")
+    await agent.call("Serve", ALICE)
+
+    assert (await agent.get_permissions("alice", "s1")).mode == "default"
+    assert "salt" in await ids(agent)
+    slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
+    assert slot is not None
+    assert "leafward.changes" not in slot.extra

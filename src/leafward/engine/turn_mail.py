@@ -64,6 +64,11 @@ class MailBox:
         """Whether a text was read whose message may not be stored."""
         return bool(self._kept)
 
+    @property
+    def kept(self) -> list[str]:
+        """The ids of what was read and the store still has."""
+        return [id for _, id in self._kept if id is not None]
+
     async def read(self) -> None:
         """Read the texts that wait, and do what they say.
 
@@ -134,6 +139,11 @@ class LocalBox:
     def waits(self) -> bool:
         """Whether a message may not be stored."""
         return bool(self._waiting)
+
+    @property
+    def kept(self) -> list[str]:
+        """Nothing: what is stored is not kept."""
+        return []
 
     def take_change(self, change: StateChange) -> None:
         """Have the turn store a change of the state with its next step."""

@@ -13,6 +13,7 @@ from leafward.engine.budget import Budget, Spent, add
 from leafward.engine.call_results import too_large_result
 from leafward.engine.model_call import ModelCall
 from leafward.engine.models.reply import Reply
+from leafward.engine.state_changes import make_once
 from leafward.engine.step_log import StepLog
 from leafward.engine.summary_messages import summary_text
 from leafward.engine.turn_note import TurnNote
@@ -100,11 +101,10 @@ class TurnRecord:
 
     def take_changes(self) -> None:
         """Make the changes of the state that were sent to this turn."""
-        control = self._held.control
+        control, mail = self._held.control, self._held.mail
         changes, control.changes = control.changes, []
-        for change in changes:
-            change.apply(self.log.state)
-            self._changed.add(change.id)
+        make_once(changes, self.log.state, [] if mail is None else mail.kept)
+        self._changed.update(change.id for change in changes)
 
     async def store(
         self,
