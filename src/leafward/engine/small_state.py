@@ -59,7 +59,7 @@ def without_own(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keep_own(theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
-    """Give what another writer saved the plan that is ours, and what else stays in the tree, unless it says it itself."""
+    """Give what another writer saved the plan and the changes that are ours, unless it says itself which there are."""
     for key in _IN_TREE:
         found = theirs.pop(key, ours.get(key))
         if found is not None:
