@@ -226,7 +226,7 @@ async def test_changes_that_were_sent_are_stored_although_the_state_of_the_step_
         return "spoilt"
 
     agent = ReActAgent("cook", ScriptedModel([[call("spoil", id="c1")], "One.", "Two."]), store=store, tools=[spoil])
-    with pytest.raises(ValueError, match="state|spoilt"):
+    with pytest.raises(ValueError, match=r"state|spoilt"):
         await agent.call("Cook", ALICE)
 
     for _ in range(2):

@@ -67,6 +67,11 @@ def is_asked(call: Call) -> bool:
     return call.part.get("state") == ASKING
 
 
+def is_confirmed(call: Call) -> bool:
+    """Tell whether the user has confirmed a call."""
+    return _CONFIRMED in (call.part.get("metadata") or {})
+
+
 def is_expired(call: Call, ask_timeout: float | None) -> bool:
     """Tell whether the time to answer is over."""
     return ask_timeout is not None and datetime.now(UTC) - call.message.created_at > timedelta(seconds=ask_timeout)
@@ -220,5 +225,4 @@ def is_repeat(answer: Answer, context: Sequence[Message]) -> bool:
     result: Result | None = pairs.answers.get(call)
     if not answer.confirmed:
         return result is not None and is_declined(result)
-    is_confirmed = _CONFIRMED in (call.part.get("metadata") or {})
-    return is_confirmed and answer.part.get("input", call.input) == call.input
+    return is_confirmed(call) and answer.part.get("input", call.input) == call.input
