@@ -338,6 +338,27 @@ async def test_what_is_sent_to_a_turn_that_is_ending_begins_the_next_one(states:
     ]
 
 
+async def test_a_rule_that_comes_while_a_turn_is_ending_is_in_force_in_the_next_one(states: Custom) -> None:
+    class Late:
+        """Brings a rule while the last step is being saved."""
+
+        async def save(self, key: SessionKey, name: str, value: dict[str, Any]) -> None:
+            if len(value["context"]) == 2:
+                await one.add_rule("alice", "s1", {"tool_name": "cook", "behavior": "deny", "source": "policy"})
+            PlainStates.save(plain, key, name, value)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(plain, name)
+
+    plain = PlainStates()
+    one = on(Late(), ScriptedModel(["Hello.", "Again."]))
+
+    await one.call("Hi", ALICE)
+    await one.call("And you?", ALICE)
+
+    assert [*(await one.get_permissions("alice", "s1")).deny_rules] == ["cook"]
+
+
 async def test_a_message_to_a_turn_that_is_cancelled_begins_the_next_one(states: Custom) -> None:
     begun = asyncio.Event()
 

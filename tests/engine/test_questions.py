@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leafward import ConfigurationError, Message, ReActAgent, RuntimeContext, open_store, tool, user
+from leafward import AgentShuttingDown, ConfigurationError, Message, ReActAgent, RuntimeContext, open_store, tool, user
 from leafward.core.agent_contexts import PermissionContext, PermissionRule
 from leafward.engine import Opinion
 from leafward.stores import Store
@@ -342,6 +342,46 @@ async def test_a_check_that_asks_asks_although_there_are_no_rules(store: Store) 
 
 
 # ── host calls ───────────────────────────────────────────────────────────────
+
+
+async def test_a_call_that_is_denied_beside_a_question_is_not_run_after_a_shutdown(store: Store) -> None:
+    begun, ran = asyncio.Event(), list[str]()
+
+    async def asks(arguments: Any, ctx: Any) -> str:
+        begun.set()
+        await asyncio.sleep(0.05)
+        return "ask"
+
+    def cook(script: Any) -> ReActAgent:
+        @tool
+        async def burn() -> str:
+            """Burn it."""
+            ran.append("burn")
+            return "burnt"
+
+        @tool(check=asks)
+        async def serve() -> str:
+            """Serve it."""
+            ran.append("serve")
+            return "served"
+
+        return ReActAgent("cook", ScriptedModel(script), store=store, tools=[burn, serve])
+
+    paused = cook([[call("burn", id="c1"), call("serve", id="c2")]])
+    await paused.add_rule("alice", "s1", PermissionRule("burn", "deny", "policy"))
+    task = asyncio.create_task(paused.call("Cook", ALICE))
+    await begun.wait()
+    await paused.shutdown(timeout=5)
+    with pytest.raises(AgentShuttingDown):
+        await task
+
+    resumed = cook(["Served."])
+    assert reason(await resumed.call(None, ALICE)) == "PERMISSION_ASKING"
+    await resumed.answer("alice", "s1", {"c2": True})
+
+    assert ran == ["serve"]
+    found = results((await resumed.get_agent_state("alice", "s1")).context)
+    assert {id: state for id, (state, _) in found.items()} == {"c1": "denied", "c2": "success"}
 
 
 async def test_permissions_are_changed_and_stored_at_once(store: Store) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from faults.kitchen import unpaired
-from leafward import Message, MessageTooLarge, RuntimeContext, open_store, tool, user
+from leafward import AgentState, Message, MessageTooLarge, RuntimeContext, SessionKey, open_store, tool, user
 from leafward.engine.agent import ReActAgent
+from leafward.engine.state_changes import StateChange
+from leafward.engine.turn_mail import TurnText
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.dying_store import Died, DyingStore
@@ -186,3 +188,58 @@ async def test_a_message_of_a_process_with_a_larger_limit_is_left_out(
 
         assert "long" not in await ids(agent)
         assert "a message to the turn of session 's1' is left out: message 'long' is 1," in caplog.text
+
+
+async def test_a_change_that_was_made_is_not_made_again_after_a_newer_one(store: Store) -> None:
+    # In front of it waits a message that only a turn stores.
+    agent = ReActAgent("cook", ScriptedModel(["Cooked.", "Served."]), store=store)
+    await agent.call("Cook", ALICE)
+    lease = await store.leases.acquire("s1", "alice", label="agent:cook")
+    await agent.steer("alice", "s1", SALT)
+    await agent.set_permission_mode("alice", "s1", "bypass")
+    await lease.release()
+
+    await agent.set_permission_mode("alice", "s1", "explore")
+    await agent.set_permission_mode("alice", "s1", "default")
+    await agent.call("Serve", ALICE)
+
+    assert (await agent.get_permissions("alice", "s1")).mode == "default"
+    assert "salt" in await ids(agent)
+    slot = await store.states.get(SessionKey("s1", "alice"), "agent_state", AgentState)
+    assert slot is not None
+    assert "leafward.changes" not in slot.extra
+
+
+@pytest.mark.parametrize("spoilt", ["extra", "permissions"])
+async def test_changes_that_were_sent_are_stored_although_the_state_of_the_step_cannot_be(
+    store: Store, spoilt: str
+) -> None:
+    @tool
+    async def spoil(ctx: RuntimeContext) -> str:
+        """Put into the state what cannot be stored."""
+        await agent.set_permission_mode("alice", "s1", "bypass")
+        await agent.add_rule("alice", "s1", {"tool_name": "stir", "behavior": "deny", "source": "policy"})
+        if spoilt == "extra":
+            ctx.agent_state.extra["spoilt"] = object()
+        else:
+            ctx.agent_state.permission_context = None
+        return "spoilt"
+
+    agent = ReActAgent("cook", ScriptedModel([[call("spoil", id="c1")], "One.", "Two."]), store=store, tools=[spoil])
+    with pytest.raises(ValueError, match=r"state|spoilt"):
+        await agent.call("Cook", ALICE)
+
+    for _ in range(2):
+        found = await agent.get_permissions("alice", "s1")
+        assert (found.mode, [*found.deny_rules]) == ("bypass", ["stir"])
+        await agent.call("Serve", ALICE)
+
+
+async def test_a_change_that_no_state_can_take_keeps_no_turn_from_running(store: Store) -> None:
+    agent = ReActAgent("cook", ScriptedModel(["Served."]), store=store)
+    lease = await store.leases.acquire("s1", "alice", label="agent:cook")
+    change = StateChange("wrong", rule={"tool_name": "stir", "behavior": "pray", "source": "policy"})
+    await store.leases.send("s1", "alice", TurnText("change", lease.token, change=change).write(), label="agent:cook")
+    await lease.release()
+
+    assert (await agent.call("Serve", ALICE)).text == "Served."

@@ -8,7 +8,7 @@ from leafward.core.session_key import SessionKey
 from leafward.engine.agent_calls import AgentCalls
 from leafward.engine.agent_store import AgentStore, Place
 from leafward.engine.agent_turns import AgentTurns
-from leafward.engine.state_changes import StateChange
+from leafward.engine.state_changes import StateChange, make_once
 from leafward.engine.step_log import LogOptions, StepLog
 from leafward.engine.turn_queue import Held, turn_of
 from leafward.stores.leases import Slot
@@ -54,9 +54,8 @@ class AgentChanges:
                 assert held.mail is not None
                 # What was sent to a turn that had ended by then comes first.
                 await held.mail.read()
-                made = [*control.changes, change]
-                for one in made:
-                    one.apply(log.state)
+                make_once(control.changes, log.state, held.mail.kept)
+                change.apply(log.state)
                 await log.commit(log.note or self._options.ended_turn(), at_boundary=True)
                 await log.project()
-                await held.mail.acknowledge({one.id for one in made})
+                await held.mail.acknowledge({one.id for one in control.changes})

@@ -10,7 +10,7 @@ from leafward.core.agent_state import AgentState
 from leafward.core.ids import new_id
 from leafward.core.message import Message
 from leafward.core.session_key import SessionKey
-from leafward.engine.small_state import MARK, mark_in_doubt, reply_in_doubt, without_plan
+from leafward.engine.small_state import MARK, mark_in_doubt, reply_in_doubt, without_own
 from leafward.engine.state_cache import StateCache
 from leafward.engine.state_of_1x import NAMES as NAMES_OF_1X
 from leafward.engine.state_of_1x import read_state_of_1x
@@ -114,6 +114,6 @@ class AgentSlot:
             "slot": expected + 1,
             "id": name,
         }
-        state = replace(state, context=list(shown), extra={**without_plan(state.extra), MARK: mark})
+        state = replace(state, context=list(shown), extra={**without_own(state.extra), MARK: mark})
         self.version = await self._states.save_if_version(self._key, self._options.state_name, state, expected)
         self._cache.put(self._key, state, Known(self.version, name))

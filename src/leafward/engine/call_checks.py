@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from leafward.core.agent_contexts import PermissionContext
 from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.engine.permissions import NO_OPINION, Opinion, Verdict, decide
 from leafward.engine.plan_mode import PlanMode
+from leafward.engine.questions import is_confirmed
 from leafward.tools.answers import STORAGE_FAILURES
 from leafward.tools.definition import Tool
 from leafward.tools.runner import ask_check, mistake_in
@@ -37,16 +39,17 @@ async def judge_calls(
     ]
 
 
-def refused_by_plan(
+def refused_again(
     calls: Sequence[Call], tools: Mapping[str, Tool], ctx: RuntimeContext, plan: PlanMode | None
 ) -> list[tuple[Call, str]]:
-    """Return the calls that plan mode denies now, each with the reason."""
-    found = [(call, tools.get(call.name)) for call in calls] if plan is not None else []
-    return [
-        (call, why)
-        for call, tool in found
-        if tool is not None and plan is not None and (why := plan.refusal(tool, ctx.agent_state)) is not None
-    ]
+    """Return those of some calls that were to run which are denied by now, each with the reason.
+
+    Plan mode and deny rules deny any call, the mode only one that the user has not confirmed. What a tool's own check
+    has said holds, and nothing is asked again.
+    """
+    found = [(call, tool) for call in calls if (tool := tools.get(call.name)) is not None]
+    verdicts = [(call, _verdict_again(ctx.agent_state, plan, tool, call)) for call, tool in found]
+    return [(call, verdict.reason) for call, verdict in verdicts if verdict.decision == "deny"]
 
 
 def waits_for_user(call: Call, tools: Mapping[str, Tool]) -> bool:
@@ -73,6 +76,16 @@ def _verdict(state: AgentState, plan: PlanMode | None, tool: Tool | None, call: 
         opinion=opinion,
         always_asks=plan is not None and plan.always_asks(tool.name),
     )
+
+
+def _verdict_again(state: AgentState, plan: PlanMode | None, tool: Tool, call: Call) -> Verdict:
+    refusal = None if plan is None else plan.refusal(tool, state)
+    if refusal is not None:
+        return Verdict("deny", refusal)
+    rules = state.permission_context
+    if is_confirmed(call):
+        rules = PermissionContext(mode="bypass", deny_rules=rules.deny_rules)
+    return decide(rules, tool.name, call.object_input, read_only=tool.read_only, opinion=Opinion("allow"))
 
 
 async def _opinion(tool: Tool | None, call: Call, ctx: RuntimeContext) -> Opinion:

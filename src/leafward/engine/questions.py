@@ -73,6 +73,11 @@ def is_asked(call: Call) -> bool:
     return call.part.get("state") == ASKING
 
 
+def is_confirmed(call: Call) -> bool:
+    """Tell whether the user has confirmed a call."""
+    return _CONFIRMED in (call.part.get("metadata") or {})
+
+
 def is_expired(call: Call, ask_timeout: float | None) -> bool:
     """Tell whether the time to answer is over."""
     return ask_timeout is not None and datetime.now(UTC) - call.message.created_at > timedelta(seconds=ask_timeout)
@@ -229,7 +234,7 @@ def is_repeat(answer: Answer, context: Sequence[Message], *, besides: Call | Non
             continue
         if not answer.confirmed and result is not None and is_declined(result):
             return True
-        if answer.confirmed and _is_confirmed(call) and answer.part.get("input", call.input) == call.input:
+        if answer.confirmed and is_confirmed(call) and answer.part.get("input", call.input) == call.input:
             return True
     return False
 
@@ -238,14 +243,10 @@ def was_answered(call_id: str, context: Sequence[Message]) -> bool:
     """Tell whether the user has confirmed or declined the newest call of this id."""
     calls = _calls_of(call_id, context)
     call, result = calls[-1] if calls else (None, None)
-    return call is not None and (_is_confirmed(call) or (result is not None and is_declined(result)))
+    return call is not None and (is_confirmed(call) or (result is not None and is_declined(result)))
 
 
 def _calls_of(call_id: str, context: Sequence[Message]) -> list[tuple[Call, Result | None]]:
     pairs = pair(context)
     calls = [item for row in pairs.items for item in row if isinstance(item, Call) and item.id == call_id]
     return [(call, pairs.answers.get(call)) for call in calls]
-
-
-def _is_confirmed(call: Call) -> bool:
-    return _CONFIRMED in (call.part.get("metadata") or {})

@@ -19,6 +19,9 @@ ACCEPTED = "leafward_accepted"
 """The key of a rule that came with an answer to a question."""
 PLAN = "leafward.plan"
 """The key of the text of a plan, which stays in the tree: a slot does not have it."""
+CHANGES = "leafward.changes"
+"""The key of the ids of changes that were made and still wait in the store, which stays in the tree as well."""
+_IN_TREE = (PLAN, CHANGES)
 _OF_THE_SESSION = ("session_id", "user_id", "context", "shutdown_interrupted", MARK)
 """What a copy of the session has otherwise, or what the tree says in another way."""
 
@@ -50,16 +53,17 @@ def plan_text(state: AgentState) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def without_plan(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a slot has of the `extra` of a state."""
-    return {key: value for key, value in extra.items() if key != PLAN}
+def without_own(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a slot has of the `extra` of a state: not what stays in the tree."""
+    return {key: value for key, value in extra.items() if key not in _IN_TREE}
 
 
-def keep_plan(theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
-    """Give what another writer saved the plan that is ours, unless it says itself which one there is."""
-    found = theirs.pop(PLAN, ours.get(PLAN))
-    if found is not None:
-        theirs[PLAN] = found
+def keep_own(theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
+    """Give what another writer saved the plan and the changes that are ours, unless it says itself which there are."""
+    for key in _IN_TREE:
+        found = theirs.pop(key, ours.get(key))
+        if found is not None:
+            theirs[key] = found
 
 
 def take_mark(state: AgentState) -> dict[str, Any]:

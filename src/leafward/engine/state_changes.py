@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.ids import new_id
 from leafward.engine.permissions import add_rule
 from leafward.engine.plan_mode import PlanMode, enter, leave
+from leafward.engine.small_state import CHANGES
 
 
 class StateChange(Struct):
@@ -35,6 +37,31 @@ class StateChange(Struct):
             enter(state, self.plan_file)
         elif self.plan == "leave":
             leave(state)
+
+
+def make_once(changes: Sequence[StateChange], state: AgentState, kept: Collection[str]) -> None:
+    """Make changes that were sent to a turn, but for those that an earlier one has made.
+
+    The state remembers which are made as long as the store has them; `kept` is what it has.
+
+    Raises:
+        ValueError: a change cannot be made of this state.
+    """
+    if not changes:
+        return
+    found = state.extra.get(CHANGES)
+    made = set(cast(list[str], found)) if isinstance(found, list) else set[str]()
+    for change in changes:
+        if change.id not in made:
+            try:
+                change.apply(state)
+            except Exception as error:
+                raise ValueError(f"the state of the session cannot be changed: {error}") from error
+            made.add(change.id)
+    if left := sorted(made.intersection(kept)):
+        state.extra[CHANGES] = left
+    else:
+        state.extra.pop(CHANGES, None)
 
 
 def entering(plan: PlanMode | None) -> StateChange:

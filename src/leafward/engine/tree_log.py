@@ -32,7 +32,7 @@ from leafward.engine.slot_conflict import (
 from leafward.engine.small_state import (
     check_small_state,
     keep_accepted,
-    keep_plan,
+    keep_own,
     put_back,
     read_small_state,
     reply_in_doubt,
@@ -136,7 +136,7 @@ class TreeLog:
             # What was on the path may be on another branch now.
             self.known = await self._tree.known(input_ids)
         elif is_ours and (mark["version"], mark.get("leaf")) == (head.version, head.leaf_id):
-            keep_plan(slot.value.extra, self._tree.small_state or {})
+            keep_own(slot.value.extra, self._tree.small_state or {})
             self._show(slot.value)
             self.is_projected = True
         else:
@@ -383,7 +383,7 @@ class TreeLog:
     async def _adopt(self, slot: AgentState, mark: dict[str, Any], *, stores: bool) -> None:
         """Take over a slot that another writer saved."""
         keep_accepted(slot.permission_context, self.state.permission_context)
-        keep_plan(slot.extra, self.state.extra)
+        keep_own(slot.extra, self.state.extra)
         self.state = replace(slot, session_id=self.key.session_id, user_id=self.key.user_id)
         in_doubt = await self._is_in_doubt(slot, mark)
         # What another writer said has ended our turn, or is a turn of its own.
@@ -439,7 +439,7 @@ class TreeLog:
         """Keep what another writer saved during this call: as a branch, and if asked to, in what is shown."""
         other = compare_slots(self._loaded, [] if slot.value is None else slot.value.context)
         small = self._loaded_small if slot.value is None else write_small_state(without_marks(slot.value))
-        keep_plan(small, self._loaded_small)
+        keep_own(small, self._loaded_small)
         beside = [*(as_another(message, slot.version) for message in other.edited), *other.added]
         if self._options.conflict_policy == "append_merge":
             merged = merge_contexts(self._loaded, self._shown, other)

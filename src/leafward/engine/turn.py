@@ -14,7 +14,7 @@ from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.agent_compaction import AgentCompaction
 from leafward.engine.agent_store import Place
 from leafward.engine.budget import Budget
-from leafward.engine.call_checks import judge_calls, refused_by_plan, waits_for_user
+from leafward.engine.call_checks import judge_calls, refused_again, waits_for_user
 from leafward.engine.call_layers import CallLayers
 from leafward.engine.call_results import closing_result, result_events, result_of
 from leafward.engine.context_keeper import ContextKeeper, SessionOfTurn
@@ -212,7 +212,7 @@ class Turn:
             return
         yield self._shown(reply, await self._begin_again(left))
         yield self._results(reply)
-        if external := self._external(left):
+        if external := self._external(open_calls(self._record.context)):
             yield self._suspended(reply, external)
 
     async def _act(self, reply: Message) -> AsyncGenerator[Part]:
@@ -349,6 +349,8 @@ class Turn:
         self, reply: Message, calls: Sequence[Call], denied: Sequence[CallResult] = ()
     ) -> AsyncGenerator[AgentEvent]:
         """Leave the turn open until the user has answered, and ask."""
+        # Also a turn that ends before it asks does not run them.
+        self._record.context.extend(message for _, message in denied)
         await self._layers.replies(with_reason(reply, "PERMISSION_ASKING"))
         self._look()
         await self._end.wait_for_user(reply, "PERMISSION_ASKING", denied)
@@ -386,26 +388,32 @@ class Turn:
             begun=record.in_doubt,
             attempts=record.note.attempts,
         )
-        unknown = [(plan.call, self._result(plan.call, None)) for plan in plans if plan.action == "unknown"]
-        denied = self._denied_by_plan([plan.call for plan in plans if plan.action == "run"])
+        record.take_changes()
+        # Those that are out already get the results of what was done.
+        is_out = record.note.open == "asking" and not self._taken.has_answers
+        judged = [plan.call for plan in plans] + ([] if is_out else external)
+        refused = dict(refused_again(judged, self._calls.offered(), self._ctx, self._setup.plan))
+        unknown = {plan.call for plan in plans if plan.action == "unknown"}
+        # It may have taken effect before it was denied.
+        unknown |= {plan.call for plan in plans if plan.action != "run" and plan.call in refused}
+        leaf_id = record.log.leaf_id
+        closed = [
+            (
+                call,
+                self._result(call, None) if call in unknown else closing_result(leaf_id, call, "denied", refused[call]),
+            )
+            for call in calls
+            if call in unknown or call in refused
+        ]
+        plans = [plan for plan in plans if plan.call not in unknown and plan.call not in refused]
         attempts = {**record.note.attempts, **{plan.key: plan.attempts for plan in plans if plan.attempts}}
         # Before anything runs again: a process that dies here has counted it.
-        stored = await record.store([*unknown, *denied], open="running", attempts=attempts)
+        stored = await record.store(closed, open="running", attempts=attempts)
         self._look()
         record.in_doubt = False
-        closed = [call for call, _ in denied]
-        self._calls.start(
-            [plan.call for plan in plans if plan.action in ("run", "run_again") and plan.call not in closed]
-        )
+        self._calls.start([plan.call for plan in plans if plan.action != "probe"])
         self._calls.start([plan.call for plan in plans if plan.action == "probe"], probed=True)
         return stored
-
-    def _denied_by_plan(self, calls: Sequence[Call]) -> list[CallResult]:
-        """Return results for calls that plan mode denies now: it was switched on after they were judged."""
-        self._record.take_changes()
-        refusals = refused_by_plan(calls, self._calls.offered(), self._ctx, self._setup.plan)
-        leaf_id = self._record.log.leaf_id
-        return [(call, closing_result(leaf_id, call, "denied", why)) for call, why in refusals]
 
     async def _suspended(self, reply: Message, calls: Sequence[Call]) -> AsyncGenerator[AgentEvent]:
         """Leave the turn open until the results of external tools are sent, and ask for them."""

@@ -252,7 +252,7 @@ class TurnEnd:
         """Take back what the model or a tool has put into the state and cannot be stored, and some messages."""
         log, context = self._record.log, self._record.context
         _log.warning("the last change of a turn of session %r is left out: %s", log.state.session_id, error)
-        log.take_back()
+        self._record.take_back()
         context[:] = [message for message in context if message.id not in ids]
 
     async def _project(self) -> None:

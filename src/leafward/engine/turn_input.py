@@ -72,6 +72,8 @@ class TakenInput:
     """Whether something of it is to be stored."""
     events: Sequence[AgentEvent] = ()
     """What is told once it is stored."""
+    has_answers: bool = False
+    """Whether the user has answered questions with it."""
 
 
 async def take_input(
@@ -122,7 +124,7 @@ async def _take(
         events = take_answers(answers, log, offered, ask_timeout)
         if events is not None:
             control.steering[:0] = earlier
-            return TakenInput(note or noted("asking"), is_new=True, events=events)
+            return TakenInput(note or noted("asking"), is_new=True, events=events, has_answers=True)
         if note is not None and not note.may_go_on:
             # It was answered before, and the turn has ended since.
             return reply_of(note, await log.path_with(note.input))

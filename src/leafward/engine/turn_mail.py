@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from leafward.core.errors import LeafwardError, LeaseLost, MessageTooLarge
+from leafward.core.agent_state import AgentState
+from leafward.core.errors import LeafwardError, LeaseLost, MessageTooLarge, StateDecodeError
 from leafward.core.message import Message, check_size, own_copy
 from leafward.engine.state_changes import StateChange
 from leafward.engine.turn_control import TurnControl
@@ -64,6 +65,11 @@ class MailBox:
         """Whether a text was read whose message may not be stored."""
         return bool(self._kept)
 
+    @property
+    def kept(self) -> list[str]:
+        """The ids of what was read and the store still has."""
+        return [id for _, id in self._kept if id is not None]
+
     async def read(self) -> None:
         """Read the texts that wait, and do what they say.
 
@@ -94,7 +100,10 @@ class MailBox:
         try:
             found = msgspec.json.decode(text, type=TurnText)
             message = None if found.message is None else Message.from_dict(found.message)
-        except (msgspec.DecodeError, ValueError):
+            if found.change is not None:
+                # One that no state can take would be refused at each step.
+                found.change.apply(AgentState())
+        except (msgspec.DecodeError, StateDecodeError, ValueError):
             _log.warning(
                 "a text to the turn of session %r is not one of an agent's: %.200r", self.slot.session_id, text
             )
@@ -122,21 +131,27 @@ class MailBox:
 class LocalBox:
     """What is sent to the turns of a session whose store has no leases: only a turn of this process is reached.
 
-    A message that a turn ends without storing is left to the next, as `MailBox` does.
+    What a turn ends without storing is left to the next, as `MailBox` does.
     """
 
-    def __init__(self, control: TurnControl, waiting: list[Message]) -> None:
+    def __init__(self, control: TurnControl, waiting: list[Message | StateChange]) -> None:
         self._control = control
         self._waiting = waiting
         self._earlier = list(waiting)
 
     @property
     def waits(self) -> bool:
-        """Whether a message may not be stored."""
+        """Whether something may not be stored."""
         return bool(self._waiting)
 
+    @property
+    def kept(self) -> list[str]:
+        """Nothing: what is stored is not kept."""
+        return []
+
     def take_change(self, change: StateChange) -> None:
-        """Have the turn store a change of the state with its next step."""
+        """Have the turn store a change of the state with its next step, and keep the change until it is stored."""
+        self._waiting.append(change)
         self._control.take_change(change)
 
     def take(self, kind: Literal["interrupt", "steer"], message: Message | None) -> None:
@@ -149,12 +164,16 @@ class LocalBox:
 
     async def read(self) -> None:
         """Read what an earlier turn was sent and did not store."""
-        self._control.earlier.extend(self._earlier)
-        self._earlier = []
+        earlier, self._earlier = self._earlier, []
+        for one in earlier:
+            if isinstance(one, StateChange):
+                self._control.take_change(one)
+            else:
+                self._control.earlier.append(one)
 
     async def acknowledge(self, stored: Collection[str]) -> None:
         """Keep no longer what is stored."""
-        self._waiting[:] = [message for message in self._waiting if message.id not in stored]
+        self._waiting[:] = [one for one in self._waiting if one.id not in stored]
 
 
 class MailWatch:

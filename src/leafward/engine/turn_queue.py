@@ -15,6 +15,7 @@ from leafward.core.errors import ConfigurationError, LeafwardError, StoreError
 from leafward.core.message import Message
 from leafward.engine.agent_store import Place
 from leafward.engine.custom_states import CustomStates
+from leafward.engine.state_changes import StateChange
 from leafward.engine.turn_control import TurnControl
 from leafward.engine.turn_mail import LocalBox, MailBox, MailWatch
 from leafward.stores.background import BackgroundTasks
@@ -55,8 +56,8 @@ class _Queues:
     unreleased: dict[Slot, Lease] = field(default_factory=dict[Slot, Lease])
     """Leases that a store was too full or too far away to take back, until they run out."""
     watch: MailWatch = field(default_factory=MailWatch)
-    unread: dict[tuple[Slot, str | None], list[Message]] = field(
-        default_factory=dict[tuple[Slot, str | None], list[Message]]
+    unread: dict[tuple[Slot, str | None], list[Message | StateChange]] = field(
+        default_factory=dict[tuple[Slot, str | None], list[Message | StateChange]]
     )
     """On a custom store of states: what was sent to turns and is not stored."""
     loop: asyncio.AbstractEventLoop | None = None
@@ -137,7 +138,7 @@ async def turn_of(
             await control.close()
 
 
-def _forget_read(queues: _Queues, held: Held, unread: list[Message]) -> None:
+def _forget_read(queues: _Queues, held: Held, unread: list[Message | StateChange]) -> None:
     if not unread:
         del queues.unread[held.slot, held.label]
 

@@ -13,6 +13,7 @@ from leafward.engine.budget import Budget, Spent, add
 from leafward.engine.call_results import too_large_result
 from leafward.engine.model_call import ModelCall
 from leafward.engine.models.reply import Reply
+from leafward.engine.state_changes import StateChange, make_once
 from leafward.engine.step_log import StepLog
 from leafward.engine.summary_messages import summary_text
 from leafward.engine.turn_note import TurnNote
@@ -37,8 +38,10 @@ class TurnRecord:
         self.asked: ModelCall | None = None
         """What the model is asked, until its reply is in the context."""
         self._held = held
+        self._made: list[StateChange] = []
+        """The changes of the state that this turn has made and not stored."""
         self._changed: set[str] = set()
-        """The changes of the state that this turn has made, by their ids."""
+        """Those that it has stored, by their ids."""
         self._used: Usage | None = None
         """What the last reply used, until a commit counts it."""
         context = self._context = log.state.context
@@ -99,12 +102,21 @@ class TurnRecord:
                 raise
 
     def take_changes(self) -> None:
-        """Make the changes of the state that were sent to this turn."""
-        control = self._held.control
-        changes, control.changes = control.changes, []
-        for change in changes:
-            change.apply(self.log.state)
-            self._changed.add(change.id)
+        """Make the changes of the state that were sent to this turn.
+
+        Raises:
+            ValueError: one cannot be made of this state; they are made with the next step.
+        """
+        control, mail = self._held.control, self._held.mail
+        make_once(control.changes, self.log.state, [] if mail is None else mail.kept)
+        self._made += control.changes
+        control.changes.clear()
+
+    def take_back(self) -> None:
+        """Have everything of the state but its messages as it is stored; what was sent is made with the next step."""
+        self.log.take_back()
+        self._held.control.changes[:0] = self._made
+        self._made.clear()
 
     async def store(
         self,
@@ -121,7 +133,8 @@ class TurnRecord:
 
         Raises:
             MessageTooLarge: a message is larger than the store accepts, or what is said instead of a result.
-            ValueError: the context was set to what is not a list; it is as before, with what is to be stored.
+            ValueError: the context was set to what is not a list; it is as before, with what is to be stored. Or a
+                change that was sent cannot be made.
             Exception: as `StepLog.commit`.
         """
         self.take_changes()
@@ -134,6 +147,7 @@ class TurnRecord:
         if refused is not None:
             raise refused
         used, self._used = self._used, None
+        made = list(self._made)
         try:
             await self.log.commit(self.note, usage=used, at_boundary=at_boundary)
         except MessageTooLarge as error:
@@ -147,6 +161,9 @@ class TurnRecord:
                 raise
             replaced = {*replaced, *ids_of([message for _, message in fitting])} - added
             return await self.store(fitting, messages, at_boundary=at_boundary, replaced=replaced)
+        if self.log.is_saved:
+            self._changed.update(change.id for change in made)
+            del self._made[: len(made)]
         return results
 
     async def unjoined(self, sent: Sequence[Message]) -> list[Message]:
