@@ -276,9 +276,13 @@ class CallLayers:
         outcome = await attempt(request)
         if outcome is None:
             return None
-        if hooks.listening(ActingChunkEvent):
-            await hooks.tell_in_tool(ActingChunkEvent(request, outcome.text))
-        return (await hooks.tell_in_tool(PostActingEvent(request, outcome))).outcome
+        try:
+            if hooks.listening(ActingChunkEvent):
+                await hooks.tell_in_tool(ActingChunkEvent(request, outcome.text))
+            return (await hooks.tell_in_tool(PostActingEvent(request, outcome))).outcome
+        except TurnStopped:
+            # The tool has ended, whatever hooks would have said to it.
+            return outcome
 
     # The end of a turn, before it is stored.
 
