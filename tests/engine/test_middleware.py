@@ -81,7 +81,7 @@ async def test_a_middleware_that_overrides_nothing_is_never_called(store: Store)
     cook = agent(store, ["Hi."], Middleware())
 
     assert (await cook.call("Hi", ALICE)).text == "Hi."
-    layers = cook._layers
+    layers = cook._answering.layers
     assert [layers.agent, layers.reasoning, layers.model, layers.acting, layers.prompt] == [()] * 5
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown, ConfigurationError
@@ -92,8 +92,11 @@ class Turn:
             layers=layers,
         )
         self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, layers)
+        compaction = setup.compaction
+        if compaction is not None:
+            compaction = replace(compaction, model=layers.model(compaction.model))
         self._keeper = ContextKeeper(
-            setup.compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
+            compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
         )
         self._end.has_input = not taken.is_new
 
