@@ -256,9 +256,12 @@ class Turn:
                             and event.message is not None
                             and event.type == "MODEL_CALL_END"
                         ):
-                            # A middleware has answered.
-                            self._record.asked = self._record.asked or self._model_call(request)
-                            self._record.asked.answer(event.message)
+                            # A middleware has answered, whose wait is over.
+                            self._control.end_wait()
+                            for discarded in await self._discarded():
+                                yield discarded
+                            asked = self._record.asked = self._model_call(request)
+                            event = asked.answer(event.message, name=self._setup.name, stop_reason=event.stop_reason)
                         yield event
                 return
             except ModelError as error:
@@ -267,16 +270,23 @@ class Turn:
 
     async def _ask(self, request: ModelRequest) -> Part:
         """Ask the model; again, if a middleware wishes, and then nothing is kept of the first reply."""
-        if (earlier := self._record.asked) is not None:
-            if earlier.is_shown:
-                for event in earlier.reply.end(discarded=True):
-                    yield event
-            await self._count(earlier.reply)
+        if self._record.asked is not None:
+            for event in await self._discarded():
+                yield event
             await self._record.check_budget()
         self._record.asked = self._model_call(request)
         async with aclosing(self._record.asked.events()) as events:
             async for event in events:
                 yield event
+
+    async def _discarded(self) -> Sequence[AgentEvent]:
+        """Keep nothing of what was answered in this round so far, count it, and return what shows that."""
+        if (earlier := self._record.asked) is None:
+            return ()
+        if earlier.has_ended:
+            self._record.check_usage(earlier.reply)
+        await self._count(earlier.reply)
+        return earlier.discard()
 
     def _model_call(self, request: ModelRequest) -> ModelCall:
         return ModelCall(self._layers.model(self._setup.model), request, self._control, retries=self._setup.retries)
