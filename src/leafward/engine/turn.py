@@ -243,11 +243,10 @@ class Turn:
             if reminder is not None:
                 yield AgentEvent("HINT_BLOCK", text=reminder)
             offered = self._calls.offered() if tools else {}
-            with self._control.endable():
-                # Parts of the prompt are made by code of users.
-                request = await self._setup.requests.make(
-                    self._record.context, self._ctx, tools=offered, reminder=reminder, is_paused=is_paused
-                )
+            prompt = await self._keeper.prompt()
+            request = self._setup.requests.make(
+                self._record.context, self._ctx, prompt=prompt, tools=offered, reminder=reminder, is_paused=is_paused
+            )
             try:
                 async with aclosing(self._layers.reasoning(request, self._ask, is_summary=not tools)) as events:
                     async for event in events:
@@ -331,7 +330,8 @@ class Turn:
         Nothing of it is stored yet.
         """
         self._record.take_changes()
-        verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx, self._setup.plan)
+        with self._control.endable():
+            verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx, self._setup.plan)
         if any(verdict.decision == "ask" for _, verdict in verdicts):
             states = {
                 call.id: ASKING if verdict.decision == "ask" else ALLOWED
