@@ -94,8 +94,7 @@ class CallLayers:
                 async with aclosing(answer(messages)) as events:
                     async for event in events:
                         if isinstance(event, AgentEvent) and event.message is not None and event.type == "AGENT_RESULT":
-                            # Reported before it was stored, unless there was nothing to store.
-                            await hooks.tell_reply(event.message)
+                            await hooks.tell_result(event.message)
                         yield event
             except (Exception, asyncio.CancelledError) as error:
                 await hooks.tell_error(error)
