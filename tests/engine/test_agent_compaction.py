@@ -21,7 +21,7 @@ from leafward import (
     user,
 )
 from leafward.core.calls import Call, Result, pair
-from leafward.engine import ModelRequest
+from leafward.engine import Middleware, ModelRequest
 from leafward.engine.summary_messages import SUMMARY_NAME
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
@@ -129,6 +129,29 @@ async def test_a_trigger_in_tokens_counts_prompt_tools_and_messages(store: Store
     await talk(without, 3)
     assert talker.to_sum_up == []
     await talk(with_prompt, 1, first=4)
+    assert len(talker.to_sum_up) == 1
+
+
+async def test_the_prompt_of_each_request_counts(store: Store) -> None:
+    class Growing(Middleware):
+        async def on_system_prompt(self, ctx: Any, prompt: str) -> str:
+            return "word " * (1_000 if len(talker.asked) > 1 else 1)
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "Nothing."
+
+    class Looking(Talker):
+        async def reply(self, request: ModelRequest) -> Any:
+            said = await super().reply(request)
+            return [call("look")] if not is_prompt_for_summary(request) and len(self.asked) < 4 else said
+
+    talker = Looking()
+    small = CompactionConfig(trigger_messages=None, trigger_tokens=600, keep_messages=2)
+    await talk(agent(store, talker.model(), compaction=small, tools=[look], middlewares=[Growing()]), 1)
+
+    assert len(talker.asked[1].system) < 10 < len(talker.asked[2].system)
     assert len(talker.to_sum_up) == 1
 
 

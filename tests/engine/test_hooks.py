@@ -389,6 +389,30 @@ async def test_every_end_of_a_call_is_reported_once_before_it_is_saved(store: St
     assert reasons == ["TOOL_SUSPENDED", "PERMISSION_ASKING", None]
 
 
+@pytest.mark.parametrize("where", ["steer", "interrupt", "interrupted question"])
+async def test_a_reply_that_is_returned_after_all_is_reported_too(store: Store, where: str) -> None:
+    async def meddle() -> None:
+        if len(hook.seen) == 1:
+            await (cook.steer("alice", "s1", "More.") if where == "steer" else cook.interrupt("alice", "s1"))
+
+    @tool(check=lambda arguments, ctx: "ask")
+    async def serve() -> str:
+        """Serve."""
+        return "served"
+
+    hook = On(PostCallEvent, lambda _: meddle())
+    hook.events = {PostCallEvent}
+    script = [[call("serve")] if where == "interrupted question" else "First.", "Second."]
+    cook = agent(store, script, hook, Counts(), tools=[serve])
+
+    returned = await cook.call("Go.", ALICE)
+
+    told = [event.message for event in hook.seen if isinstance(event, PostCallEvent)]
+    assert len(told) == 2
+    assert (told[1].id, told[1].text, reason(told[1])) == (returned.id, returned.text, reason(returned))
+    assert (await saved(store)).summary == "+PostCallEvent" * 2
+
+
 @pytest.mark.parametrize("end", ["interrupt", "shutdown", "cancel"])
 async def test_a_call_that_is_stopped_is_reported_before_it_is_saved(store: Store, end: str) -> None:
     asked = asyncio.Event()

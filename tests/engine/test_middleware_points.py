@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from leafward import (
+    CompactionConfig,
     ConfigurationError,
     Message,
+    ReActAgent,
+    RuntimeContext,
     SessionManager,
     open_store,
     tool,
+    user,
 )
 from leafward.engine import (
     AgentEvent,
@@ -313,3 +317,25 @@ async def test_arguments_that_are_not_json_are_answered_with_the_mistake(store: 
     (result,) = cook._answering.setup.model.requests[1].messages[-1].parts
     assert result["state"] == "error"
     assert "JSON" in result["output"][0]["text"]
+
+
+@pytest.mark.parametrize("others", [False, True])
+async def test_the_question_for_a_summary_passes_the_middlewares_as_well(store: Store, others: bool) -> None:
+    seen: list[str] = []
+
+    async def hide(ctx: RuntimeContext, request: ModelRequest, call_next: Any) -> Any:
+        seen.append(request.messages[0].text)
+        async for event in call_next(replace(request, messages=[user("hidden")])):
+            yield event
+
+    model, writer = ScriptedModel(lambda _: "Reply."), ScriptedModel(lambda _: "Summary.")
+    config = CompactionConfig(trigger_messages=4, keep_messages=1, model=writer if others else None)
+    cook = ReActAgent("cook", model, store=store, middlewares=[Model(hide)], compaction=config)
+    for text in ("One", "Two", "Three"):
+        await cook.call(text, ALICE)
+
+    asked = [*model.requests, *writer.requests]
+    assert len(seen) == len(asked) == 4
+    assert sum("CONVERSATION TO SUMMARIZE" in text for text in seen) == 1
+    assert {request.messages[0].text for request in asked} == {"hidden"}
+    assert len(writer.requests) == int(others)

@@ -10,8 +10,10 @@ import pytest
 
 from leafward import (
     AgentShuttingDown,
+    CompactionConfig,
     Message,
     open_store,
+    tool,
 )
 from leafward.engine import (
     AgentEvent,
@@ -19,6 +21,7 @@ from leafward.engine import (
     ModelRequest,
 )
 from leafward.stores import Store
+from leafward.testing import call
 from tests.engine.surrounded import (
     ALICE,
     Agent,
@@ -156,4 +159,55 @@ async def test_a_middleware_that_catches_every_exception_does_not_hold_up_an_int
     assert await cook.interrupt("alice", "s1")
     async with asyncio.timeout(5):
         assert reason(await task) == "INTERRUPTED"
+    await goes_on(cook, store)
+
+
+@pytest.mark.parametrize("compaction", [None, CompactionConfig(trigger_tokens=50_000)])
+async def test_the_prompt_is_made_once_for_a_request_and_an_interrupt_ends_its_making(
+    store: Store, compaction: CompactionConfig | None
+) -> None:
+    made: list[str] = []
+    waiting = asyncio.Event()
+
+    class Slow(Middleware):
+        async def on_system_prompt(self, ctx: Any, prompt: str) -> str:
+            made.append(prompt)
+            if len(made) > 1:
+                waiting.set()
+                await asyncio.sleep(60)
+            return prompt
+
+    cook = agent(store, ["Hi."], Slow(), compaction=compaction)
+    await cook.call("Hi", ALICE)
+    assert len(made) == 1
+
+    task = asyncio.create_task(cook.call("Again", ALICE))
+    await waiting.wait()
+    assert await cook.interrupt("alice", "s1")
+    async with asyncio.timeout(3):
+        assert reason(await task) == "INTERRUPTED"
+    await goes_on(cook, store)
+
+
+async def test_an_interrupt_ends_the_check_of_a_tool(store: Store) -> None:
+    waiting = asyncio.Event()
+
+    async def check(arguments: Any, ctx: Any) -> None:
+        waiting.set()
+        await asyncio.sleep(60)
+
+    @tool(check=check)
+    async def pay() -> str:
+        """Pay."""
+        raise AssertionError
+
+    cook = agent(store, [[call("pay", id="c1")]], tools=[pay])
+    task = asyncio.create_task(cook.call("Pay.", ALICE))
+    await waiting.wait()
+
+    assert await cook.interrupt("alice", "s1")
+    async with asyncio.timeout(3):
+        assert reason(await task) == "INTERRUPTED"
+    result = (await cook.session("alice", "s1").get_raw_history())[-1]
+    assert result.parts[0]["output"][0]["text"] == "Interrupted before it ran."
     await goes_on(cook, store)

@@ -96,8 +96,7 @@ class CallLayers:
                 async with aclosing(answer(messages)) as events:
                     async for event in events:
                         if isinstance(event, AgentEvent) and event.message is not None and event.type == "AGENT_RESULT":
-                            # Reported before it was stored, unless there was nothing to store.
-                            await hooks.tell_reply(event.message)
+                            await hooks.tell_result(event.message)
                         yield event
             except (Exception, asyncio.CancelledError) as error:
                 await hooks.tell_error(error)
@@ -278,9 +277,13 @@ class CallLayers:
         outcome = await attempt(request)
         if outcome is None:
             return None
-        if hooks.listening(ActingChunkEvent):
-            await hooks.tell_in_tool(ActingChunkEvent(request, outcome.text))
-        return (await hooks.tell_in_tool(PostActingEvent(request, outcome))).outcome
+        try:
+            if hooks.listening(ActingChunkEvent):
+                await hooks.tell_in_tool(ActingChunkEvent(request, outcome.text))
+            return (await hooks.tell_in_tool(PostActingEvent(request, outcome))).outcome
+        except TurnStopped:
+            # The tool has ended, whatever hooks would have said to it.
+            return outcome
 
     # The end of a turn, before it is stored.
 

@@ -60,7 +60,8 @@ class ContextKeeper:
         self._offered = offered
         self._is_cured = False
         """Whether this request was made shorter because the model refused it."""
-        self._prompt_tokens: int | None = None
+        self._prompt: str | None = None
+        """The system prompt of the request that comes, once it is made."""
         self._counts: dict[str, tuple[Message, int]] = {}
         """The tokens of messages, by their ids."""
 
@@ -73,7 +74,7 @@ class ContextKeeper:
             TurnStopped: the turn was stopped while it compacted.
             BudgetExceeded: the summary has used up the budget.
         """
-        self._is_cured = False
+        self._is_cured, self._prompt = False, None
         shown: Sequence[AgentEvent] = ()
         compaction = self._compaction
         if compaction is not None and await self._is_due(compaction):
@@ -110,13 +111,22 @@ class ContextKeeper:
             return True
         return most_tokens is not None and (await self._size()).total >= most_tokens
 
+    async def prompt(self) -> str:
+        """Return the system prompt of the request that comes, which is made once, unless a compaction changes it.
+
+        Raises:
+            TurnStopped: the turn was stopped while code of users made it.
+        """
+        if self._prompt is None:
+            with self._control.endable():
+                self._prompt = await self._requests.prompt(self._ctx)
+        return self._prompt
+
     async def _size(self) -> Size:
         """Return what a request would take now."""
-        if self._prompt_tokens is None:
-            tools = [[tool.name, tool.description, tool.input_schema] for tool in self._offered().values()]
-            prompt = await self._requests.prompt(self._ctx)
-            self._prompt_tokens = estimate_tokens(prompt) + (estimate_tokens(encode_text(tools)) if tools else 0)
-        return Size(sum(map(self._count, self._record.context)), self._prompt_tokens)
+        tools = [[tool.name, tool.description, tool.input_schema] for tool in self._offered().values()]
+        tokens = estimate_tokens(await self.prompt()) + (estimate_tokens(encode_text(tools)) if tools else 0)
+        return Size(sum(map(self._count, self._record.context)), tokens)
 
     def _count(self, message: Message) -> int:
         known, tokens = self._counts.get(message.id, (None, 0))
@@ -146,8 +156,9 @@ class ContextKeeper:
             await record.store(at_boundary=True, open="running")
         if done is None:
             return ()
+        # It may show the summary, or what was changed meanwhile.
+        self._prompt = None
         if done.is_shorter:
-            self._prompt_tokens = None
             self._counts.clear()
             if self._session is not None:
                 self._session.renew_prompt()

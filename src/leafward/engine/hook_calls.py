@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message
 from leafward.engine.hooks import ErrorEvent, Hook, HookEvent, PostCallEvent
+from leafward.engine.reply_reason import REASON
 from leafward.engine.turn_control import TurnControl, TurnStopped
 from leafward.tools.runtime_context import RuntimeContext
 
@@ -44,7 +45,10 @@ class CallHooks:
         self._ctx = ctx
         self._control = control
         self._listening: dict[type[HookEvent], list[Hook]] = {}
-        self._reported: set[type[HookEvent]] = set()
+        self._reply: tuple[str, str | None] | None = None
+        """The id of the reply that was reported last, and why it ended its turn."""
+        self._has_failed = False
+        """Whether an error was reported."""
 
     def listening(self, kind: type[HookEvent]) -> list[Hook]:
         """Return the hooks that are called for a kind of event, in their order."""
@@ -109,18 +113,28 @@ class CallHooks:
             control.tool_waits.discard(wait)
 
     async def tell_reply(self, message: Message, *, is_ending: bool = False) -> None:
-        """Report once that the call returns a reply; an error of a hook is logged."""
-        await self._tell_end(PostCallEvent(message), is_ending)
+        """Report that the call is about to return a reply, once for each that it may be; an error of a hook is logged.
+
+        The turn may go on after all, with a message that joins meanwhile, or be interrupted.
+        """
+        named = message.id, (message.metadata or {}).get(REASON)
+        if named != self._reply:
+            self._reply = named
+            await self._tell_end(PostCallEvent(message), is_ending)
+
+    async def tell_result(self, message: Message) -> None:
+        """Report what the call returns, unless that was done before it was stored."""
+        if self._reply is None:
+            await self.tell_reply(message)
 
     async def tell_error(self, error: BaseException) -> None:
         """Report once that the call raises; an error of a hook is logged, and masks nothing."""
-        await self._tell_end(ErrorEvent(error), True)
+        if not self._has_failed:
+            self._has_failed = True
+            await self._tell_end(ErrorEvent(error), True)
 
     async def _tell_end(self, event: HookEvent, is_ending: bool) -> None:
         kind = type(event)
-        if kind in self._reported:
-            return
-        self._reported.add(kind)
         for hook in self.listening(kind):
             try:
                 await self._tell_one(hook, event, is_ending)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from leafward.core.message import Message, message_copy
+from leafward.core.message import Message, message_copy, own_copy
 from leafward.engine.events import AgentEvent
 from leafward.engine.models.model import ChatModel, ModelRequest, open_stream
 from leafward.engine.models.model_error import ModelError
-from leafward.engine.models.model_events import ModelEvent, WholePart
+from leafward.engine.models.model_events import ModelEvent, Stop
 from leafward.engine.models.reply import Reply
 from leafward.engine.turn_control import TurnControl, TurnStopped
 
@@ -61,10 +61,10 @@ class ModelCall:
 
     def __init__(self, model: ChatModel, request: ModelRequest, control: TurnControl, *, retries: int) -> None:
         self.reply = Reply()
-        self.is_shown = False
-        """Whether the reader was shown something of this reply."""
         self.has_ended = False
         """Whether the reply is whole."""
+        self._is_shown = False
+        """Whether the reader was shown something of this reply."""
         self._model = model
         self._request = request
         self._control = control
@@ -79,7 +79,7 @@ class ModelCall:
         """
         control = self._control
         for attempt in range(self._retries + 1):
-            self.reply, self.is_shown = Reply(), True
+            self.reply, self._is_shown = Reply(), True
             yield self.reply.begin()
             try:
                 async with self._asked() as stream:
@@ -93,8 +93,7 @@ class ModelCall:
                     control.end_wait()
             except ModelError as error:
                 # Of the attempt that failed nothing is kept, also if the turn is stopped or left now.
-                failed, self.reply, self.is_shown = self.reply, Reply(), False
-                for event in failed.end(discarded=True):
+                for event in self.discard():
                     yield event
                 if not error.temporary or attempt == self._retries:
                     raise
@@ -106,11 +105,19 @@ class ModelCall:
                     yield event
                 return
 
-    def answer(self, message: Message) -> None:
-        """Have a message that did not come from the model as its reply."""
-        self.reply, self.has_ended = Reply(id=message.id), True
-        for part in message.parts:
-            self.reply.add(WholePart(part))
+    def discard(self) -> Sequence[AgentEvent]:
+        """Keep nothing of the reply, and return what says so to a reader who was shown some of it."""
+        discarded, is_shown = self.reply, self._is_shown
+        self.reply, self._is_shown, self.has_ended = Reply(), False, False
+        return discarded.end(discarded=True) if is_shown else ()
+
+    def answer(self, message: Message, *, name: str, stop_reason: str = "") -> AgentEvent:
+        """Have what a message says as the reply, under an id of its own, and return the event that shows it."""
+        self.reply, self._is_shown, self.has_ended = Reply(given=message), True, True
+        if stop_reason:
+            self.reply.add(Stop(stop_reason))
+        shown = own_copy(self.reply.message(name=name))
+        return AgentEvent("MODEL_CALL_END", self.reply.id, message=shown, stop_reason=self.reply.stop_reason)
 
     @asynccontextmanager
     async def _asked(self) -> AsyncGenerator[AsyncIterator[ModelEvent]]:

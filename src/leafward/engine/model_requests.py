@@ -36,29 +36,30 @@ class ModelRequests:
     prompts: Sequence[PromptStep] = ()
     """What makes of the whole prompt another one, in this order."""
 
-    async def make(
+    def make(
         self,
         context: Sequence[Message],
         ctx: RuntimeContext,
         *,
+        prompt: str,
         tools: Mapping[str, Tool],
         reminder: str | None = None,
         is_paused: bool = False,
     ) -> ModelRequest:
-        """Return the request of one round; `reminder` comes last.
+        """Return the request of one round, with the prompt that was made for it; `reminder` comes last.
 
         With `is_paused` the provider paused in the last reply. It goes on with that reply only if nothing comes behind.
         """
         messages = paired(context)
         if reminder is None and messages and messages[-1].role == "assistant":
             if is_paused:
-                return ModelRequest(messages, list(tools.values()), await self.prompt(ctx))
+                return ModelRequest(messages, list(tools.values()), prompt)
             reminder = _CUT_OFF
         shown = (words for one in self.reminders if (words := one(ctx.agent_state)))
         messages += map(user, shown)
         if reminder is not None:
             messages.append(user(reminder))
-        return ModelRequest(messages, list(tools.values()), await self.prompt(ctx))
+        return ModelRequest(messages, list(tools.values()), prompt)
 
     async def prompt(self, ctx: RuntimeContext) -> str:
         """Return the system prompt with its parts."""

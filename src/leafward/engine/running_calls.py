@@ -57,6 +57,8 @@ class RunningCalls:
         self._begun: set[tuple[str, str]] = set()
         """All calls that were started; replies may use the same ids."""
         self._paused: set[tuple[str, str]] = set()
+        self._known: dict[tuple[str, str], Outcome] = {}
+        """How tools have ended whose calls may still be with middleware or hooks."""
 
     def start(self, calls: Sequence[Call], *, probed: bool = False) -> None:
         """Begin calls whose intent is stored; with `probed`, their tools find out first whether they took effect.
@@ -104,7 +106,7 @@ class RunningCalls:
         ctx = for_tool(self._ctx, idempotency_key=key, fencing_token=token)
         try:
             return await self._layers.acting(
-                call, ctx, lambda arguments: self._attempt(call, arguments, ctx, offered, probed)
+                call, ctx, lambda arguments: self._attempt_anew(call, arguments, ctx, offered, probed)
             )
         except LeaseLost as error:
             if self.is_lost(error):
@@ -113,6 +115,17 @@ class RunningCalls:
             outcome = failed(describe_failure(call.name, error), error)
             log_failure(call.name, outcome)
             return outcome
+
+    async def _attempt_anew(
+        self, call: Call, arguments: object, ctx: RuntimeContext, offered: Mapping[str, Tool], probed: bool
+    ) -> Outcome | None:
+        """Run the tool, and remember how it ended, in case what surrounds it fails or is cut off."""
+        named = call.message.id, call.id
+        self._known.pop(named, None)
+        outcome = await self._attempt(call, arguments, ctx, offered, probed)
+        if outcome is not None:
+            self._known[named] = outcome
+        return outcome
 
     async def _attempt(
         self, call: Call, arguments: object, ctx: RuntimeContext, offered: Mapping[str, Tool], probed: bool
@@ -161,7 +174,10 @@ class RunningCalls:
         done = [task for task in self.running if task.done()]
         # An error is raised when no result is left that could be stored.
         sound = [task for task in done if not task.cancelled() and task.exception() is None]
-        return [(self.running.pop(task), task.result()) for task in sound or done]
+        ended = [(self.running[task], task.result()) for task in sound or done]
+        for task in sound:
+            del self.running[task]
+        return ended
 
     async def finish(self) -> list[Ended]:
         """Wait until all calls have ended, and return how; `None` for a call that was cut off.
@@ -189,9 +205,13 @@ class RunningCalls:
         return await self.finish()
 
     def _all_ended(self) -> list[Ended]:
-        ended = [(call, _outcome(task)) for task, call in self.running.items()]
+        ended = [(call, self._outcome(task, call)) for task, call in self.running.items()]
         self.running.clear()
         return ended
+
+    def _outcome(self, task: Started, call: Call) -> Outcome | None:
+        is_cut_off = not task.done() or task.cancelled() or task.exception() is not None
+        return self._known.get((call.message.id, call.id)) if is_cut_off else task.result()
 
 
 def _is_of_shutdown(error: BaseException | None) -> bool:
@@ -199,11 +219,6 @@ def _is_of_shutdown(error: BaseException | None) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_of_shutdown, cast(BaseExceptionGroup[BaseException], error).exceptions))
     return isinstance(error, AgentShuttingDown)
-
-
-def _outcome(task: Started) -> Outcome | None:
-    is_cut_off = not task.done() or task.cancelled() or task.exception() is not None
-    return None if is_cut_off else task.result()
 
 
 def _has_ended(task: Started) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leafward.core.calls import Call
 from leafward.core.errors import AgentShuttingDown, ConfigurationError
@@ -92,8 +92,11 @@ class Turn:
             layers=layers,
         )
         self._end = held.control.turn = TurnEnd(self._record, self._calls, held.control, setup.name, layers)
+        compaction = setup.compaction
+        if compaction is not None:
+            compaction = replace(compaction, model=layers.model(compaction.model))
         self._keeper = ContextKeeper(
-            setup.compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
+            compaction, setup.session, setup.requests, self._record, held.control, ctx, self._calls.offered
         )
         self._end.has_input = not taken.is_new
 
@@ -240,11 +243,10 @@ class Turn:
             if reminder is not None:
                 yield AgentEvent("HINT_BLOCK", text=reminder)
             offered = self._calls.offered() if tools else {}
-            with self._control.endable():
-                # Parts of the prompt are made by code of users.
-                request = await self._setup.requests.make(
-                    self._record.context, self._ctx, tools=offered, reminder=reminder, is_paused=is_paused
-                )
+            prompt = await self._keeper.prompt()
+            request = self._setup.requests.make(
+                self._record.context, self._ctx, prompt=prompt, tools=offered, reminder=reminder, is_paused=is_paused
+            )
             try:
                 async with aclosing(self._layers.reasoning(request, self._ask, is_summary=not tools)) as events:
                     async for event in events:
@@ -253,9 +255,12 @@ class Turn:
                             and event.message is not None
                             and event.type == "MODEL_CALL_END"
                         ):
-                            # A middleware has answered.
-                            self._record.asked = self._record.asked or self._model_call(request)
-                            self._record.asked.answer(event.message)
+                            # A middleware has answered, whose wait is over.
+                            self._control.end_wait()
+                            for discarded in await self._discarded():
+                                yield discarded
+                            asked = self._record.asked = self._model_call(request)
+                            event = asked.answer(event.message, name=self._setup.name, stop_reason=event.stop_reason)
                         yield event
                 return
             except ModelError as error:
@@ -264,16 +269,23 @@ class Turn:
 
     async def _ask(self, request: ModelRequest) -> Part:
         """Ask the model; again, if a middleware wishes, and then nothing is kept of the first reply."""
-        if (earlier := self._record.asked) is not None:
-            if earlier.is_shown:
-                for event in earlier.reply.end(discarded=True):
-                    yield event
-            await self._count(earlier.reply)
+        if self._record.asked is not None:
+            for event in await self._discarded():
+                yield event
             await self._record.check_budget()
         self._record.asked = self._model_call(request)
         async with aclosing(self._record.asked.events()) as events:
             async for event in events:
                 yield event
+
+    async def _discarded(self) -> Sequence[AgentEvent]:
+        """Keep nothing of what was answered in this round so far, count it, and return what shows that."""
+        if (earlier := self._record.asked) is None:
+            return ()
+        if earlier.has_ended:
+            self._record.check_usage(earlier.reply)
+        await self._count(earlier.reply)
+        return earlier.discard()
 
     def _model_call(self, request: ModelRequest) -> ModelCall:
         return ModelCall(self._layers.model(self._setup.model), request, self._control, retries=self._setup.retries)
@@ -318,7 +330,8 @@ class Turn:
         Nothing of it is stored yet.
         """
         self._record.take_changes()
-        verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx, self._setup.plan)
+        with self._control.endable():
+            verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx, self._setup.plan)
         if any(verdict.decision == "ask" for _, verdict in verdicts):
             states = {
                 call.id: ASKING if verdict.decision == "ask" else ALLOWED

@@ -94,7 +94,7 @@ class TurnRecord:
         Raises:
             ConfigurationError: the model has not said what it used.
         """
-        if self._budget is not None:
+        if self._budget is not None and not reply.is_given:
             try:
                 self._budget.check_reply(reply.usage)
             except ConfigurationError:

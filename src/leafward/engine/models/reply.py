@@ -125,12 +125,12 @@ class Reply:
         message = reply.message()
 
     `id` is the id of the message. An attempt that failed is ended with `discarded=True`; the next one is another
-    `Reply`.
+    `Reply`. One that is `given` says what a message says that did not come from the model.
     """
 
-    __slots__ = ("_blocks", "_call_ids", "_fields", "_last", "_open", "_stop", "id", "is_shown", "usage")
+    __slots__ = ("_blocks", "_call_ids", "_fields", "_given", "_last", "_open", "_stop", "id", "is_shown", "usage")
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None, given: Message | None = None) -> None:
         self.id = new_id() if id is None else id
         self.usage: ModelUsage | None = None
         """What the model said last about what it used."""
@@ -144,6 +144,9 @@ class Reply:
         """The block of the last piece, unless it has ended."""
         self._stop = ""
         self._fields: Mapping[str, Any] = {}
+        self._given = given
+        for part in () if given is None else given.parts:
+            self._take_whole(part, [])
 
     # ── events ───────────────────────────────────────────────────────────────
 
@@ -338,6 +341,11 @@ class Reply:
         return self._stop or ("tool_calls" if called else "stop")
 
     @property
+    def is_given(self) -> bool:
+        """Whether it did not come from the model, which has used nothing for it."""
+        return self._given is not None
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is neither a call nor anything that a user could see: at most thinking and blank text."""
         return all(map(_is_unseen, self._parts(whole=True)))
@@ -381,6 +389,9 @@ class Reply:
         extra = {key: value for key, value in self._fields.items() if key not in _OWN_KEYS}
         if self.usage is not None:
             extra["usage"] = self.usage.to_dict()
+        if (given := self._given) is not None:
+            name, extra = given.name or name, {**copy_plain(given.extra), **extra}
+            metadata = {**copy_plain(given.metadata or {}), **(metadata or {})} or None
         return Message("assistant", parts, id=self.id, name=name, metadata=metadata, **extra)
 
     def _parts(self, *, whole: bool) -> list[Part]:
