@@ -11,7 +11,7 @@ from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call
 from leafward.engine.permissions import NO_OPINION, Opinion, Verdict, decide
 from leafward.engine.plan_mode import PlanMode
-from leafward.engine.questions import is_confirmed
+from leafward.engine.questions import ALLOWED, is_confirmed
 from leafward.tools.answers import STORAGE_FAILURES
 from leafward.tools.definition import Tool
 from leafward.tools.runner import ask_check, mistake_in
@@ -27,7 +27,8 @@ async def judge_calls(
 ) -> list[tuple[Call, Verdict]]:
     """Return what is done with each call; `tools` are those that the session has, and `plan` how its agent plans.
 
-    A call of a tool that is not there is allowed: it is answered when it is run.
+    A call of a tool that is not there is allowed: it is answered when it is run. One that the user has confirmed, or
+    that was allowed beside one, may only be denied.
 
     Raises:
         StoreError, LeaseLost: the check of a tool met a store that failed.
@@ -65,6 +66,11 @@ def waits_for_user(call: Call, tools: Mapping[str, Tool]) -> bool:
 def _verdict(state: AgentState, plan: PlanMode | None, tool: Tool | None, call: Call, opinion: Opinion) -> Verdict:
     if tool is None:
         return Verdict("allow")
+    if is_confirmed(call) or call.part.get("state") == ALLOWED:
+        # An answer may have edited the call, which the check has not seen so.
+        verdict = Verdict("deny", opinion.reason) if opinion.decision == "deny" else None
+        verdict = verdict or _verdict_again(state, plan, tool, call)
+        return verdict if verdict.decision == "deny" else Verdict("allow")
     refusal = None if plan is None else plan.refusal(tool, state)
     if refusal is not None:
         return Verdict("deny", refusal)

@@ -213,14 +213,23 @@ class Turn:
             # The user is to answer first, and none of them has begun.
             yield self._questions(reply, left)
             return
-        yield self._shown(reply, await self._begin_again(left))
+        denied: list[CallResult] = []
+        if not self._record.in_doubt:
+            # Rules may have changed meanwhile, and another writer may have left calls that were never judged.
+            reply, denied = await self._judge(reply, self._not_out(left))
+            named = {call.id for call, _ in denied}
+            left = [call for call in open_calls(self._record.context) if call.id not in named]
+            if any(map(is_asked, left)):
+                yield self._questions(reply, left, denied)
+                return
+        yield self._shown(reply, await self._begin_again(left, denied))
         yield self._results(reply)
         if external := self._external(open_calls(self._record.context)):
             yield self._suspended(reply, external)
 
     async def _act(self, reply: Message) -> AsyncGenerator[Part]:
         """Do what a new reply calls for, once that is stored; a question, or an external tool, leaves the turn open."""
-        reply, denied = await self._judge(reply)
+        reply, denied = await self._judge(reply, open_calls([reply]))
         named = {call.id for call, _ in denied}
         calls = [call for call in open_calls([reply]) if call.id not in named]
         if any(map(is_asked, calls)):
@@ -324,14 +333,14 @@ class Turn:
         offered = self._calls.offered()
         return [call for call in calls if waits_for_user(call, offered)]
 
-    async def _judge(self, reply: Message) -> tuple[Message, list[CallResult]]:
+    async def _judge(self, reply: Message, calls: Sequence[Call]) -> tuple[Message, list[CallResult]]:
         """Return the reply with what is done with its calls, which is now in the context, and results for denied ones.
 
         Nothing of it is stored yet.
         """
         self._record.take_changes()
         with self._control.endable():
-            verdicts = await judge_calls(open_calls([reply]), self._calls.offered(), self._ctx, self._setup.plan)
+            verdicts = await judge_calls(calls, self._calls.offered(), self._ctx, self._setup.plan)
         if any(verdict.decision == "ask" for _, verdict in verdicts):
             states = {
                 call.id: ASKING if verdict.decision == "ask" else ALLOWED
@@ -392,8 +401,16 @@ class Turn:
             closing_result(self._record.log.leaf_id, call, "unknown") if outcome is None else result_of(call, outcome)
         )
 
-    async def _begin_again(self, calls: Sequence[Call]) -> Sequence[CallResult]:
-        """Go on with the calls that an earlier process left without results; return those of which none is known."""
+    def _not_out(self, calls: Sequence[Call]) -> list[Call]:
+        """Return calls without those of external tools that are out: they get the results of what was done."""
+        is_out = self._record.note.open == "asking" and not self._taken.has_answers
+        return [call for call in calls if not (is_out and call in self._external(calls))]
+
+    async def _begin_again(self, calls: Sequence[Call], denied: Sequence[CallResult]) -> Sequence[CallResult]:
+        """Go on with the calls that an earlier process left without results; return those of which none is known.
+
+        Nothing is done with those that are `denied`, whose results are stored.
+        """
         record, external = self._record, self._external(calls)
         plans = plan_calls(
             [call for call in calls if call not in external],
@@ -402,21 +419,23 @@ class Turn:
             attempts=record.note.attempts,
         )
         record.take_changes()
-        # Those that are out already get the results of what was done.
-        is_out = record.note.open == "asking" and not self._taken.has_answers
-        judged = [plan.call for plan in plans] + ([] if is_out else external)
-        refused = dict(refused_again(judged, self._calls.offered(), self._ctx, self._setup.plan))
+        refused = dict(refused_again(self._not_out(calls), self._calls.offered(), self._ctx, self._setup.plan))
         unknown = {plan.call for plan in plans if plan.action == "unknown"}
         # It may have taken effect before it was denied.
         unknown |= {plan.call for plan in plans if plan.action != "run" and plan.call in refused}
         leaf_id = record.log.leaf_id
         closed = [
-            (
-                call,
-                self._result(call, None) if call in unknown else closing_result(leaf_id, call, "denied", refused[call]),
-            )
-            for call in calls
-            if call in unknown or call in refused
+            *denied,
+            *(
+                (
+                    call,
+                    self._result(call, None)
+                    if call in unknown
+                    else closing_result(leaf_id, call, "denied", refused[call]),
+                )
+                for call in calls
+                if call in refused or call in unknown
+            ),
         ]
         plans = [plan for plan in plans if plan.call not in unknown and plan.call not in refused]
         attempts = {**record.note.attempts, **{plan.key: plan.attempts for plan in plans if plan.attempts}}
