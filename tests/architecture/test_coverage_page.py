@@ -100,8 +100,10 @@ Interrupts of one session
 Concurrent use
 RuntimeContext
 Permissions
+Middleware, hooks and events
+Compaction of an agent
 Not there yet""".splitlines()
-"""The headings of seeds 002, 001 and 003, in their order and in our words; the last two are our own."""
+"""The headings of seeds 002, 001 and 003, in their order and in our words; the last four are our own."""
 WITHOUT_STATEMENTS = {
     *("Creating a session", "Session implementations", "Saving, loading and managing"),
     *("Data formats and migration", "Moving data", "Databases"),
