@@ -8,11 +8,23 @@ from typing import Any
 
 import pytest
 
-from leafward import BudgetExceeded, LeaseLost, ReActAgent, create_compact_function, open_store, tool, user
+from leafward import (
+    BudgetExceeded,
+    CompactionConfig,
+    LeaseLost,
+    ReActAgent,
+    RuntimeContext,
+    StoreError,
+    create_compact_function,
+    open_store,
+    tool,
+    user,
+)
 from leafward.engine import Budget, ModelRequest, ModelUsage
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 from tests.engine.bakery import ALICE
+from tests.engine.flushes import counted_flushes
 from tests.engine.talker import Talker, agent, events_of, is_prompt_for_summary, said, talk
 
 
@@ -170,6 +182,54 @@ async def test_what_a_summary_used_is_counted_once(store: Store) -> None:
     info = await store.registry.get(cook.session("alice", "s1")._scope)  # pyright: ignore[reportPrivateUsage]
     assert info is not None
     assert (info.input_tokens, info.output_tokens, info.estimated_cost) == (50, 5, 2.5)
+
+
+@pytest.mark.parametrize("end", ["error", "cancel"])
+async def test_what_a_summary_used_is_counted_where_it_could_not_be_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    cook = agent(store, ScriptedModel(Talker().reply, usage=ModelUsage(10, 1)))
+    await talk(cook, 3)
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        if end == "error":
+            raise StoreError("the disk is full")
+        turn.cancel()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(type(store.messages), "add_overlay", refuse)
+    turn = asyncio.create_task(talk(cook, 1, first=4))
+    with pytest.raises(StoreError if end == "error" else asyncio.CancelledError):
+        await turn
+
+    info = await store.registry.get(cook.session("alice", "s1")._scope)  # pyright: ignore[reportPrivateUsage]
+    assert info is not None
+    assert (info.input_tokens, info.output_tokens) == (40, 4)
+
+
+async def test_a_compaction_that_is_put_off_writes_nothing(tmp_path: Any) -> None:
+    async def reply(request: ModelRequest) -> Any:
+        if is_prompt_for_summary(request):
+            raise RuntimeError("no model")
+        return [call("look")] if len(request.messages) < 15 else "Done."
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "Nothing."
+
+    async with open_store(f"sqlite:///{tmp_path}/a.db") as store:
+
+        async def commits(session_id: str, **options: Any) -> int:
+            cook = ReActAgent("cook", ScriptedModel(reply), store=store, tools=[look], save="call", **options)
+            with counted_flushes() as found:
+                events = [event async for event in cook.stream("Go.", RuntimeContext("alice", session_id))]
+            tried = [event for event in events if event.name == "compaction_failed"]
+            # An attempt stores what there is.
+            return found.commits - len(tried)
+
+        config = CompactionConfig(trigger_messages=3, keep_messages=1)
+        assert await commits("s1", compaction=config) <= await commits("s2")
 
 
 async def test_a_summary_counts_in_the_budget_of_its_turn(store: Store) -> None:

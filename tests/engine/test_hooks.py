@@ -237,6 +237,26 @@ async def test_hooks_change_the_reply_and_what_became_of_a_tool_before_they_are_
     assert history[2].parts[0]["output"][0]["text"] == "about three"
 
 
+async def test_calls_that_a_hook_adds_get_ids_of_their_own_as_those_of_a_model_do(store: Store) -> None:
+    sent = [call("add", {"a": number, "b": 0}, id=id) for number, id in enumerate(["c", "c", "c#2", "d"])]
+
+    def add_all(event: PostReasoningEvent) -> HookEvent | None:
+        if not event.message.text.startswith("Add"):
+            return None
+        return event.replace(message=Message.from_dict({**event.message.to_dict(), "parts": sent}))
+
+    async def answered(session_id: str, script: list[Any], *hooks: Hook) -> dict[str, str]:
+        cook = agent(store, script, *hooks)
+        await cook.call("Add.", RuntimeContext("alice", session_id))
+        history = await cook.session("alice", session_id).get_raw_history()
+        results = [part for one in history if one.role == "tool" for part in one.parts]
+        return {part["id"]: part["output"][0]["text"] for part in results}
+
+    by_hook = await answered("s1", ["Adding.", "Done."], On(PostReasoningEvent, add_all))
+    assert by_hook == {"c": "0", "c#2": "1", "c#2#2": "2", "d": "3"}
+    assert await answered("s2", [sent, "Done."]) == by_hook
+
+
 async def test_a_hook_changes_the_arguments_of_a_tool_and_not_the_tool(store: Store) -> None:
     def more(event: PreActingEvent) -> HookEvent:
         return event.replace(request=replace(event.request, arguments={"a": 1, "b": 40}))

@@ -42,8 +42,6 @@ class ToCompact(NamedTuple):
     """What context and prompt take."""
     threshold: int | None
     """The tokens that they may take together."""
-    at_once: bool
-    """Whether it is tried also if the last attempts failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from leafward.core.compaction import CompactFunction, CompactionContext
 from leafward.core.compaction_plan import SMALLEST_THRESHOLD
+from leafward.core.errors import ConfigurationError
 from leafward.core.json import encode_text
 from leafward.core.message import Message
 from leafward.core.tokens import count_tokens, estimate_tokens
@@ -62,6 +63,8 @@ class ContextKeeper:
         """Whether this request was made shorter because the model refused it."""
         self._prompt: str | None = None
         """The system prompt of the request that comes, once it is made."""
+        self._uncounted: ConfigurationError | None = None
+        """Why a summary cannot be counted in the budget."""
         self._counts: dict[str, tuple[Message, int]] = {}
         """The tokens of messages, by their ids."""
 
@@ -139,33 +142,39 @@ class ContextKeeper:
         self, compaction: AgentCompaction, threshold: int | None, *, at_once: bool = False
     ) -> Sequence[AgentEvent]:
         record = self._record
+        asked = ToCompact(self._interruptible(compaction.function(self._take)), await self._size(), threshold)
+        if not at_once and record.log.puts_off(asked):
+            return ()
         await record.check_budget()
         # All of the context is stored first: a summary stands for stored messages.
         await record.store(at_boundary=True, open="running")
-        replies: list[Reply] = []
-        function = self._interruptible(compaction.function(replies.append))
+        self._uncounted = None
         try:
-            done = await record.log.compact(ToCompact(function, await self._size(), threshold, at_once))
+            done = await record.log.compact(asked)
         except asyncio.CancelledError:
             if self._control.was_ended():
                 raise TurnStopped from None
             raise
-        for reply in replies:
-            record.check_usage(reply)
-            record.take(reply, None)
-            await record.store(at_boundary=True, open="running")
-        if done is None:
-            return ()
+        if self._uncounted is not None:
+            raise self._uncounted
         # It may show the summary, or what was changed meanwhile.
         self._prompt = None
         if done.is_shorter:
             self._counts.clear()
             if self._session is not None:
                 self._session.renew_prompt()
-            await record.store(at_boundary=True, open="running")
-        if replies:
-            await record.check_budget()
+        await record.store(at_boundary=True, open="running")
+        await record.check_budget()
         return self._events(done)
+
+    def _take(self, reply: Reply) -> None:
+        """Count what a summary used, which the next commit stores, whatever becomes of the summary."""
+        try:
+            self._record.check_usage(reply)
+        except ConfigurationError as error:
+            self._uncounted = error
+        else:
+            self._record.take(reply, None)
 
     def _interruptible(self, function: CompactFunction) -> CompactFunction:
         """Return a function during which the turn can be stopped."""

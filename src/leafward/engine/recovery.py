@@ -10,7 +10,6 @@ from leafward.core.agent_state import AgentState
 from leafward.core.calls import Call, is_question, own_items, pair
 from leafward.core.ids import derived_id, new_id
 from leafward.core.message import Message, body_to_read, message_sharing
-from leafward.core.parts import CALLS, Part
 from leafward.engine.small_state import MARK, mark_in_doubt
 from leafward.engine.turn_note import Openness, TurnNote
 
@@ -97,28 +96,6 @@ def _planned(call: Call, tool: ToolFlags | None, begun: bool, attempts: Mapping[
 def idempotency_key(message_id: str, call_id: str) -> str:
     """Return the text by which another system knows a call that is made again."""
     return derived_id("call", message_id, call_id)
-
-
-def rename_repeated(reply: Message) -> Message:
-    """Return a reply each of whose calls has an id of its own: a second `c` becomes `c#2`."""
-    parts: list[Part] = body_to_read(reply)["parts"]
-    ids = [part.get("id") if part["type"] in CALLS else None for part in parts]
-    taken = {id for id in ids if isinstance(id, str)}
-    seen: set[str] = set()
-    found = list(parts)
-    for row, id in enumerate(ids):
-        if not isinstance(id, str) or not id:
-            continue
-        if id in seen:
-            number = 2
-            while f"{id}#{number}" in taken:
-                number += 1
-            taken.add(f"{id}#{number}")
-            found[row] = {**parts[row], "id": f"{id}#{number}"}
-        seen.add(id)
-    if all(new is old for new, old in zip(found, parts, strict=True)):
-        return reply
-    return message_sharing(reply.id, reply.role, reply.at, {**body_to_read(reply), "parts": found}).sealed()[0]
 
 
 def mark_calls(state: AgentState, note: TurnNote | None) -> None:

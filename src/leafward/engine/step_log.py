@@ -122,8 +122,12 @@ class StepLog(Protocol):
         """
         ...
 
-    async def compact(self, asked: ToCompact) -> Compacted | None:
-        """Have a summary take the place of a part of the context, all of which is stored; `None` if that was not tried.
+    def puts_off(self, asked: ToCompact) -> bool:
+        """Tell whether a compaction is to be tried later, because earlier attempts failed."""
+        ...
+
+    async def compact(self, asked: ToCompact) -> Compacted:
+        """Have a summary take the place of a part of the context, all of which is stored.
 
         The next commit stores what else changes by this. What goes wrong with the summary is returned.
 

@@ -212,14 +212,23 @@ class TreeEnd:
         """Put a summary over messages."""
         await self._session.add_compaction(summary, first_id, last_id)
 
-    async def compact(self, asked: ToCompact) -> Compacted | None:
-        """Have a summary take the place of a part of what the view shows; `None` if that was not tried."""
-        seen = SeenMessages(self._messages, without_lease(self._store).messages, self.view)
-        messages = cast(MessageStore, seen)
-        compactor = PathCompactor(asked.function, messages, self._scope, self._store, threshold=asked.threshold)
-        done = await compactor.run(self.leaf_id, asked.size, at_once=asked.at_once, raised=RAISED)
+    def puts_off(self, asked: ToCompact) -> bool:
+        """Tell whether a compaction is to be tried later, because earlier attempts failed."""
+        return self._compactor(asked, self._seen()).puts_off(asked.size)
+
+    async def compact(self, asked: ToCompact) -> Compacted:
+        """Have a summary take the place of a part of what the view shows."""
+        seen = self._seen()
+        done = await self._compactor(asked, seen).run(self.leaf_id, asked.size, raised=RAISED)
         self.view = seen.present
         return done
+
+    def _seen(self) -> SeenMessages:
+        return SeenMessages(self._messages, without_lease(self._store).messages, self.view)
+
+    def _compactor(self, asked: ToCompact, seen: SeenMessages) -> PathCompactor:
+        messages = cast(MessageStore, seen)
+        return PathCompactor(asked.function, messages, self._scope, self._store, threshold=asked.threshold)
 
     async def checkout(self, message_id: str | None) -> None:
         """Have the session stand at a message, or before the first one."""

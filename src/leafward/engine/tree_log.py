@@ -269,14 +269,18 @@ class TreeLog:
         if self._tree.is_behind:
             await self._catch_up()
 
-    async def compact(self, asked: ToCompact) -> Compacted | None:
+    def puts_off(self, asked: ToCompact) -> bool:
+        """Tell whether a compaction is to be tried later, because earlier attempts failed."""
+        return self._tree.puts_off(asked)
+
+    async def compact(self, asked: ToCompact) -> Compacted:
         """Have a summary take the place of a part of the context, all of which is stored.
 
         Raises:
             LeaseLost: another holder has the session; nothing was written.
         """
         done = await self._tree.compact(asked)
-        if done is not None and done.is_shorter:
+        if done.is_shorter:
             self._tree.is_behind = True
             await self._catch_up()
         return done

@@ -21,12 +21,13 @@ from leafward.engine.context_keeper import ContextKeeper, SessionOfTurn
 from leafward.engine.events import AgentEvent, input_event
 from leafward.engine.model_call import ModelCall, OpenStream
 from leafward.engine.model_requests import ModelRequests
+from leafward.engine.models.call_ids import with_own_ids
 from leafward.engine.models.model import ChatModel, ModelRequest
 from leafward.engine.models.model_error import ModelError
 from leafward.engine.models.reply import Reply
 from leafward.engine.plan_mode import PlanMode
 from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states
-from leafward.engine.recovery import open_calls, plan_calls, rename_repeated
+from leafward.engine.recovery import open_calls, plan_calls
 from leafward.engine.reply_reason import REASON, with_reason
 from leafward.engine.running_calls import RunningCalls
 from leafward.engine.step_log import StepLog
@@ -319,9 +320,12 @@ class Turn:
     async def _take(self, reply: Reply, *, is_summary: bool = False, **metadata: str) -> Message:
         """Put the model's reply into the conversation."""
         message = reply.message(name=self._setup.name, metadata=metadata or None)
-        message = rename_repeated(await self._layers.replied(message, is_summary=is_summary))
-        self._record.take(reply, message)
-        return message
+        told = await self._layers.replied(message, is_summary=is_summary)
+        if told is not message:
+            # Hooks may have added calls.
+            told = with_own_ids(told)
+        self._record.take(reply, told)
+        return told
 
     async def _count(self, reply: Reply) -> None:
         """Count what a reply used of which nothing is stored."""

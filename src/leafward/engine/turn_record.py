@@ -43,7 +43,7 @@ class TurnRecord:
         self._changed: set[str] = set()
         """Those that it has stored, by their ids."""
         self._used: Usage | None = None
-        """What the last reply used, until a commit counts it."""
+        """What replies used, until a commit counts it."""
         context = self._context = log.state.context
         self._refused: ValueError | None = None
         """What a tool has put in the place of the context, until that is raised."""
@@ -71,11 +71,14 @@ class TurnRecord:
         """Put the model's reply into the conversation, if anything is kept of it, and count what it used."""
         if message is not None:
             self.context.append(message)
-        self.asked, self._used = None, _usage(reply)
-        if self._used is not None and self._budget is not None and self._budget.per == "turn":
+        self.asked, used = None, _usage(reply)
+        if used is None:
+            return
+        if self._budget is not None and self._budget.per == "turn":
             # Counted with the reply, so that a process that goes on with the turn knows.
-            tokens, cost = add(Spent(self.note.tokens, self.note.cost), self._used)
+            tokens, cost = add(Spent(self.note.tokens, self.note.cost), used)
             self.note = replace(self.note, tokens=tokens, cost=cost)
+        self._used = used if self._used is None else _together(self._used, used)
 
     async def check_budget(self) -> None:
         """Look whether the model may be asked.
@@ -193,6 +196,15 @@ class TurnRecord:
 
 def _fitting(call: Call, message: Message, error: MessageTooLarge) -> Message:
     return too_large_result(call, error) if message.id == error.message_id else message
+
+
+def _together(one: Usage, other: Usage) -> Usage:
+    """Return what two replies used, which one commit counts."""
+    return other._replace(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cost=one.cost + other.cost,
+    )
 
 
 def _usage(reply: Reply) -> Usage | None:

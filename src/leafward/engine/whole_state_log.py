@@ -111,15 +111,21 @@ class WholeStateLog:
         # What a tool changed meanwhile comes with the next step.
         self._is_stored(step.shown)
 
-    async def compact(self, asked: ToCompact) -> Compacted | None:
+    def puts_off(self, asked: ToCompact) -> bool:
+        """Tell whether a compaction is to be tried later, because earlier attempts failed."""
+        return self._compactor(asked).puts_off(asked.size)
+
+    async def compact(self, asked: ToCompact) -> Compacted:
         """Have a summary take the place of a part of the context, which the next commit saves."""
         context = self.state.context
-        messages = cast(MessageStore, ContextMessages(context, self._states))
-        scope = Scope.of(self.key.session_id, user_id=self.key.user_id, agent_id=self._options.agent_id)
-        compactor = PathCompactor(asked.function, messages, scope, None, threshold=asked.threshold)
-        done = await compactor.run(None, asked.size, at_once=asked.at_once, raised=RAISED)
+        done = await self._compactor(asked).run(None, asked.size, raised=RAISED)
         self.state.summary = shown_text(context) or self.state.summary
         return done
+
+    def _compactor(self, asked: ToCompact) -> PathCompactor:
+        messages = cast(MessageStore, ContextMessages(self.state.context, self._states))
+        scope = Scope.of(self.key.session_id, user_id=self.key.user_id, agent_id=self._options.agent_id)
+        return PathCompactor(asked.function, messages, scope, None, threshold=asked.threshold)
 
     async def spent(self) -> Spent:
         """Refuse to say: nothing counts it.

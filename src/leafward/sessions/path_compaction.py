@@ -54,18 +54,16 @@ class PathCompactor(Compactor):
             without_lease=lambda: self,
         )
 
-    async def run(
-        self, leaf_id: str | None, size: Size, *, at_once: bool, raised: tuple[type[BaseException], ...]
-    ) -> Compacted | None:
-        """Summarise, given what context and prompt take; what goes wrong is returned, for the turn to report.
+    def puts_off(self, size: Size) -> bool:
+        """Tell whether to try later, because earlier attempts failed."""
+        return self._skips(size.total)
 
-        `None` if nothing was tried, because earlier attempts failed; with `at_once` it is tried nevertheless.
+    async def run(self, leaf_id: str | None, size: Size, *, raised: tuple[type[BaseException], ...]) -> Compacted:
+        """Summarise, given what context and prompt take; what goes wrong is returned, for the turn to report.
 
         Raises:
             Exception: one of those that are to be `raised`.
         """
-        if not at_once and self._skips(size.total):
-            return None
         try:
             async with self._state.alone():
                 attempt = await self._run(leaf_id, size.prompt)

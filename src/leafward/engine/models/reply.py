@@ -14,6 +14,7 @@ from leafward.core.message import Message
 from leafward.core.openai_messages import read_arguments
 from leafward.core.parts import CALLS, Part, is_thinking, thinking_text, tool_name
 from leafward.engine.events import AgentEvent, EventType
+from leafward.engine.models.call_ids import take_call_id
 from leafward.engine.models.model_error import ModelError
 from leafward.engine.models.model_events import (
     BlockEnd,
@@ -297,13 +298,8 @@ class Reply:
         return block
 
     def _own_id(self, sent: str) -> str:
-        """Return the id of a call that begins, which no other call of the reply has: a second `c` is `c#2`."""
-        id, number = sent or _new_call_id(), 1
-        while id in self._call_ids:
-            number += 1
-            id = f"{sent}#{number}"
-        self._call_ids.add(id)
-        return id
+        """Return the id of a call that begins, which no other call of the reply has."""
+        return take_call_id(sent or f"call_{new_id()}", self._call_ids)
 
     def _newest(self) -> _Block | None:
         """Return the block that began last, if it is open."""
@@ -410,10 +406,6 @@ def _is_unseen(part: Part) -> bool:
 def _call_id(sent: object) -> str:
     """Return the id of a call as text: results name it so. Some models count their calls."""
     return "" if sent is None else str(sent)
-
-
-def _new_call_id() -> str:
-    return f"call_{new_id()}"
 
 
 def _joined(pieces: list[str]) -> str:
