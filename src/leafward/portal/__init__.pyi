@@ -927,38 +927,41 @@ class BlockingReActAgent:
         """
 
     def get_permissions(self, user_id: str | None = None, session_id: str | None = None) -> PermissionContext:
-        """Return the mode and the rules of a session, as they are stored."""
+        """Return the mode and the rules of a session, as stored; a running turn stores changes with its next step."""
 
     def set_permission_mode(self, user_id: str | None, session_id: str | None, mode: Mode) -> None:
-        """Give a session another mode, which is stored at once; a turn that runs takes it over at its next step.
+        """Give a session another mode.
+
+        While a turn runs, the change is kept with the session, also if the process is killed. The turn takes it over
+        and stores it with its next step; `get_permissions` shows it from then on.
 
         Raises:
             ConfigurationError: there is no such mode.
         """
 
     def add_rule(self, user_id: str | None, session_id: str | None, rule: PermissionRule | Mapping[str, Any]) -> None:
-        """Add a rule to those of a session; it is stored at once, and a turn that runs takes it over at its next step.
+        """Add a rule to those of a session; while a turn runs, as with `set_permission_mode`.
 
         Raises:
             ValueError: it is not a rule that allows, denies or asks.
         """
 
     def enter_plan_mode(self, user_id: str | None = None, session_id: str | None = None) -> None:
-        """Have a session only look and plan; it is stored at once, and holds from the next step of a running turn on.
+        """Have a session only look and plan; while a turn runs, from its next step on, as `set_permission_mode` says.
 
         Raises:
             ConfigurationError: the agent was made without `plan_mode=True`.
         """
 
     def exit_plan_mode(self, user_id: str | None = None, session_id: str | None = None) -> None:
-        """End plan mode without a question; the plan stays.
+        """End plan mode without a question; the plan stays. While a turn runs, it ends with its next step.
 
         Raises:
             ConfigurationError: the agent was made without `plan_mode=True`.
         """
 
     def is_plan_mode_active(self, user_id: str | None = None, session_id: str | None = None) -> bool:
-        """Tell whether a session only plans, as it is stored."""
+        """Tell whether a session only plans, as stored; a running turn stores a change with its next step."""
 
     def get_plan(self, user_id: str | None = None, session_id: str | None = None) -> str | None:
         """Return the text of a session's plan; `None` without one."""
