@@ -27,6 +27,8 @@ class Parameter:
     type: Any
     default: Any = REQUIRED
     takes_null: bool = True
+    make_default: Callable[[], Any] | None = None
+    """Makes the default that the function itself does not know: what it has is a description of it."""
 
     @property
     def is_required(self) -> bool:
@@ -57,6 +59,9 @@ class Parameters:
         given = self._without_nulls(without_nulls(self.schema, parsed(arguments)))
         self._check_names(given)
         values = {name: self._converted(name, value) for name, value in given.items()}
+        for name, parameter in self.shown.items():
+            if parameter.make_default is not None and name not in values:
+                values[name] = parameter.make_default()
         values |= dict.fromkeys(self.contexts, ctx)
         positional = [values.pop(name) if name in values else self.shown[name].default for name in self.by_position]
         return partial(function, *positional, **values)

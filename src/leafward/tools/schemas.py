@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from leafward.core.json import copy_plain
+from leafward.tools.pydantic_types import read_value
 
 PREFIX = "#/$defs/"
 Schema = dict[str, Any]
@@ -147,6 +148,9 @@ def check_convertible(kind: Any) -> None:
 
 
 def _convert(value: object, kind: Any) -> Any:
+    is_read, found = read_value(kind, value)
+    if is_read:
+        return found
     return msgspec.convert(value, kind, str_keys=True, dec_hook=_validated)
 
 

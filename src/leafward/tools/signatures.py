@@ -15,6 +15,7 @@ from leafward.core.errors import ConfigurationError
 from leafward.core.json import Plain
 from leafward.tools.arguments import object_schema
 from leafward.tools.parameters import REQUIRED, Parameter, Parameters
+from leafward.tools.pydantic_types import read_by_pydantic
 from leafward.tools.runtime_context import RuntimeContext
 from leafward.tools.schemas import check_convertible, converted, per_type, schemas_of
 
@@ -46,7 +47,8 @@ def read_parameters(function: Callable[..., Any], described: Mapping[str, str]) 
         elif one.kind is one.VAR_KEYWORD:
             others = Parameter(hint)
         elif one.name not in bound:
-            shown[one.name] = Parameter(hint, one.default, _takes_null(function, one.name, hint))
+            kind, default, make_default = read_by_pydantic(hint, one.default)
+            shown[one.name] = Parameter(kind, default, _takes_null(function, one.name, kind), make_default)
     found = Parameters(
         schema=_schema(function, shown, others, described, hints),
         shown=shown,
