@@ -227,15 +227,18 @@ async def test_a_model_does_not_overwrite_what_another_chat_wrote_meanwhile(stor
     assert written.startswith("Written")
 
 
-async def test_two_calls_of_one_reply_write_one_after_the_other(store: Store) -> None:
-    model = ScriptedModel([[write("first"), write("first and second"), write("third", action="append")], "Noted."])
-    cook = agent(store, model, session_tools=True)
-    await cook.call("note", ALICE)
+async def test_calls_of_one_reply_write_one_after_the_other(tmp_path: Any) -> None:
+    calls = [write(f"line {number}", action="append") for number in range(4)]
+    model = ScriptedModel([[*calls, write("all new"), write("the end", action="append")], "Noted."])
+    # There each write waits for a disk, so that others could overtake it.
+    async with open_store(f"sqlite:///{tmp_path}/a.db") as store:
+        cook = agent(store, model, session_tools=True)
+        await cook.call("note", ALICE)
 
-    block = await cook.session("alice", "s1").get_context_block("memory")
-    assert block is not None
-    assert block.content == "first and second\nthird"
-    assert [one.startswith("Written") for one in results(model.requests[1])] == [True, True, True]
+        block = await cook.session("alice", "s1").get_context_block("memory")
+        assert block is not None
+        assert block.content == "all new\nthe end"
+        assert [one.startswith("Written") for one in results(model.requests[1])] == [True] * 6
 
 
 async def test_a_turn_that_has_lost_its_lease_writes_no_block(store: Store) -> None:

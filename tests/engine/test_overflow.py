@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from leafward import CompactionConfig, ReActAgent, create_compact_function, open_store, tool, user
+from leafward import CompactionConfig, Message, ReActAgent, create_compact_function, open_store, tool, user
+from leafward.core.compaction import CompactionResult
 from leafward.core.tokens import count_tokens
 from leafward.engine import ModelError, ModelRequest
 from leafward.engine.models.sdk_errors import model_error
@@ -124,8 +125,12 @@ async def test_an_overflow_that_compaction_cannot_cure_is_raised_and_the_session
 async def test_the_model_is_asked_once_more_and_not_again(store: Store) -> None:
     await talk(agent(store, Window(100_000).model()), 10)
     window = Window(0)
-    config = CompactionConfig(trigger_messages=1_000, keep_messages=2, model=Window(100_000).model())
-    cook = agent(store, window.model(), compaction=config)
+
+    def shorten(messages: list[Message]) -> CompactionResult:
+        # There is always more to sum up.
+        return CompactionResult("They talked.", messages[0].id, messages[1].id)
+
+    cook = agent(store, window.model(), compaction=shorten)
 
     with pytest.raises(ModelError, match="maximum context length"):
         await cook.call("m11", ALICE)

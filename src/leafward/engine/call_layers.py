@@ -8,8 +8,9 @@ from contextlib import aclosing, suppress
 from typing import Any, TypeVar, cast
 
 from leafward.core.calls import Call
-from leafward.core.errors import AgentShuttingDown, ConfigurationError
+from leafward.core.errors import ConfigurationError
 from leafward.core.message import Message, own_copy
+from leafward.engine.around_turn import Answer, around_turn
 from leafward.engine.call_results import TEXTS
 from leafward.engine.events import AgentEvent
 from leafward.engine.hook_calls import CallHooks
@@ -28,18 +29,15 @@ from leafward.engine.hooks import (
 )
 from leafward.engine.middleware import AgentRequest, Middleware, ToolRequest
 from leafward.engine.middleware_chain import Chain, name_of, overriding
-from leafward.engine.model_call import OpenStream
+from leafward.engine.model_call import OpenStream, pieces
 from leafward.engine.models.model import ChatModel, ModelRequest, open_stream
 from leafward.engine.models.model_events import ModelEvent
-from leafward.engine.reply_reason import REASON
 from leafward.engine.turn_control import TurnControl, TurnStopped
 from leafward.tools.outputs import text_part
 from leafward.tools.runner import Outcome
 from leafward.tools.runtime_context import RuntimeContext
 
 Shown = AsyncGenerator[AgentEvent | OpenStream]
-Answer = Callable[[list[Message]], Shown]
-"""Answers the input of a call, once."""
 Ask = Callable[[ModelRequest], Shown]
 """Asks the model, and shows its reply."""
 Attempt = Callable[[object], Awaitable[Outcome | None]]
@@ -86,7 +84,9 @@ class CallLayers:
         """Answer a call, inside of what surrounds it; `answer` is used at most once."""
         within = answer if self._hooks is None else self._with_hooks(self._hooks, answer)
         steps = self._layers.agent
-        return within(list(request.messages)) if not steps else self._around_turn(request, within)
+        if not steps:
+            return within(list(request.messages))
+        return around_turn(self._ctx, steps, self._control, request, within)
 
     def _with_hooks(self, hooks: CallHooks, answer: Answer) -> Answer:
         async def answered(messages: list[Message]) -> Shown:
@@ -103,44 +103,6 @@ class CallLayers:
                 raise
 
         return answered
-
-    async def _around_turn(self, request: AgentRequest, answer: Answer) -> Shown:
-        turn = _TurnOnce(answer, self._control)
-        chain = Chain(self._ctx, self._layers.agent, turn.events)
-        control = self._control
-        result: AgentEvent | None = None
-        try:
-            control.begin_foreign_wait()
-            async for event in chain.open(request):
-                if not isinstance(cast(object, event), AgentEvent):
-                    raise ConfigurationError(f"on_agent yielded a {type(event).__name__}, not an AgentEvent")
-                if event.type == "AGENT_RESULT":
-                    result = event
-                yield event
-                control.begin_foreign_wait()
-            control.end_wait()
-        except asyncio.CancelledError:
-            if not control.was_ended():
-                raise
-            # The wait of a middleware was ended: the turn stops without it.
-            if result is None:
-                async for event in turn.rest(request):
-                    yield event
-            return
-        finally:
-            try:
-                await chain.aclose()
-            finally:
-                control.end_wait()
-        if result is None or result.message is None:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # A middleware has kept the cancellation to itself.
-                raise asyncio.CancelledError
-            raise ConfigurationError(
-                f"no AGENT_RESULT with a message came out of {name_of(self._layers.agent[0])}: pass on the events of "
-                "call_next(request), or yield the result in their place"
-            )
 
     # The model.
 
@@ -159,7 +121,7 @@ class CallLayers:
         async def asked(request: ModelRequest) -> Shown:
             told = await hooks.tell(before(request))
             events = ask(told.request)
-            async with aclosing(_pieces(events, self._control) if hooks.listening(chunk) else events) as shown:
+            async with aclosing(pieces(events, self._control) if hooks.listening(chunk) else events) as shown:
                 async for event in shown:
                     if isinstance(event, AgentEvent) and event.type in _DELTAS:
                         await hooks.tell(chunk(event))
@@ -180,7 +142,7 @@ class CallLayers:
         def asked(request: ModelRequest) -> AsyncGenerator[AgentEvent]:
             nonlocal newest
             events = ask(request) if newest is None else again(newest, request)
-            newest = _pieces(events, control, lends=True)
+            newest = pieces(events, control, lends=True)
             return newest
 
         chain = Chain(self._ctx, self._layers.reasoning, asked)
@@ -303,46 +265,6 @@ class CallLayers:
             await self._hooks.tell_error(error)
 
 
-class _TurnOnce:
-    """A turn as middlewares read it: once, and with its pieces as events."""
-
-    def __init__(self, answer: Answer, control: TurnControl) -> None:
-        self._answer = answer
-        self._control = control
-        self._running: AsyncGenerator[AgentEvent] | None = None
-
-    def events(self, request: AgentRequest) -> AsyncGenerator[AgentEvent]:
-        """Run the turn.
-
-        Raises:
-            ConfigurationError: it has run.
-        """
-        if self._running is not None:
-            raise ConfigurationError(
-                "on_agent called call_next twice: a turn runs once; ask the model again in on_reasoning"
-            )
-        self._running = _pieces(self._answer(list(request.messages)), self._control, lends=True)
-        return self._running
-
-    async def rest(self, request: AgentRequest) -> AsyncGenerator[AgentEvent]:
-        """Yield what is left of a turn that is to stop.
-
-        Raises:
-            AgentShuttingDown: it was paused.
-        """
-        running = self._running or self.events(request)
-        has_result = False
-        async for event in running:
-            has_result = has_result or event.type == "AGENT_RESULT"
-            yield event
-        if not has_result:
-            # The middleware has closed it.
-            reply = Message("assistant", [], name=request.agent_name, metadata={REASON: "INTERRUPTED"})
-            if self._control.is_shutting_down:
-                raise AgentShuttingDown(request.agent_name)
-            yield AgentEvent("AGENT_RESULT", reply.id, message=reply)
-
-
 class _SurroundedModel:
     """A model inside of middlewares."""
 
@@ -367,50 +289,3 @@ def _same_tool(call: Call, request: ToolRequest) -> ToolRequest:
             "only the arguments can be changed"
         )
     return request
-
-
-async def _pieces(events: Shown, control: TurnControl, *, lends: bool = False) -> AsyncGenerator[AgentEvent]:
-    """Yield a turn's events, and read the streams of its models here.
-
-    With `lends`, it is code of users that gets an event: until it comes for the next one, its waits can be ended.
-    """
-    loop = asyncio.get_running_loop()
-    begin, end = (control.begin_foreign_wait, control.end_wait) if lends else (_nothing, _nothing)
-    end()
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, AgentEvent):
-                    begin()
-                    try:
-                        yield event
-                    finally:
-                        end()
-                    continue
-                more, is_lent = event.more, False
-                try:
-                    async for sent in event.events:
-                        shown = more(sent)
-                        if shown is None:
-                            event.others.append(sent)
-                            break
-                        is_lent = True
-                        begin()
-                        try:
-                            yield shown
-                        finally:
-                            end()
-                        is_lent = False
-                        if control.stop is not None:
-                            raise TurnStopped
-                        control.waiting = asyncio.current_task(loop)
-                except BaseException as error:
-                    if is_lent:
-                        raise
-                    event.error = error
-    finally:
-        begin()
-
-
-def _nothing() -> None:
-    pass

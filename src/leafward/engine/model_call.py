@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
 from leafward.core.message import Message, message_copy, own_copy
@@ -54,6 +54,55 @@ class OpenStream:
         finally:
             # Its traceback leads here.
             del error
+
+
+async def pieces(
+    events: AsyncGenerator[AgentEvent | OpenStream], control: TurnControl, *, lends: bool = False
+) -> AsyncGenerator[AgentEvent]:
+    """Yield a turn's events, and read the streams of its models here.
+
+    With `lends`, it is code of users that gets an event: until it comes for the next one, its waits can be ended.
+    """
+    loop = asyncio.get_running_loop()
+    begin, end = (control.begin_foreign_wait, control.end_wait) if lends else (_nothing, _nothing)
+    end()
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, AgentEvent):
+                    begin()
+                    try:
+                        yield event
+                    finally:
+                        end()
+                    continue
+                more, is_lent = event.more, False
+                try:
+                    async for sent in event.events:
+                        shown = more(sent)
+                        if shown is None:
+                            event.others.append(sent)
+                            break
+                        is_lent = True
+                        begin()
+                        try:
+                            yield shown
+                        finally:
+                            end()
+                        is_lent = False
+                        if control.stop is not None:
+                            raise TurnStopped
+                        control.waiting = asyncio.current_task(loop)
+                except BaseException as error:
+                    if is_lent:
+                        raise
+                    event.error = error
+    finally:
+        begin()
+
+
+def _nothing() -> None:
+    pass
 
 
 class ModelCall:
