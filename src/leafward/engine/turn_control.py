@@ -131,7 +131,10 @@ class TurnControl:
         self.stop = "interrupt"
         self._stop_now()
         while self.tool_waits:
-            self.tool_waits.pop().reschedule(self._loop.time())
+            wait = self.tool_waits.pop()
+            # One that is ending already takes no other time.
+            if not wait.expired():
+                wait.reschedule(self._loop.time())
         for child in list(self.children):
             if child._loop is self._loop:
                 child.interrupt()
