@@ -13,6 +13,7 @@ from leafward.core.agent_state import AgentState
 from leafward.engine import Hook, HookEvent, PostActingEvent
 from leafward.engine.agent import ReActAgent
 from leafward.engine.models.model import ModelRequest
+from leafward.engine.models.model_events import ModelEvent, TextDelta, WholePart
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 
@@ -94,6 +95,29 @@ async def test_a_second_interrupt_reaches_a_turn_whose_hook_is_being_ended(store
 
     assert reason(await task) == "INTERRUPTED"
     assert (await texts(agent))[-2:] == ["stop!", "now!"]
+
+
+async def test_what_a_model_said_that_no_message_can_hold_keeps_no_turn_from_being_interrupted(store: Store) -> None:
+    begun = asyncio.Event()
+
+    class Model:
+        name = "m"
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+            yield TextDelta("Hello")
+            yield WholePart({"type": "x", "v": float("nan")})
+            begun.set()
+            await asyncio.sleep(60)
+
+    agent = ReActAgent("cook", Model(), store=store)
+    task = asyncio.create_task(agent.call("Cook", ALICE))
+    await begun.wait()
+    assert await agent.interrupt("alice", "s1", "stop!")
+
+    assert reason(await task) == "INTERRUPTED"
+    assert await texts(agent) == ["Cook", "stop!"]
+    again = ReActAgent("cook", ScriptedModel(["Done."]), store=store)
+    assert (await again.call("And now?", ALICE)).text == "Done."
 
 
 @pytest.mark.parametrize("save", ["step", "call"])
