@@ -10,8 +10,10 @@ import pytest
 
 from leafward import Message, RuntimeContext, open_store, tool, user
 from leafward.core.agent_state import AgentState
+from leafward.engine import Hook, HookEvent, PostActingEvent
 from leafward.engine.agent import ReActAgent
 from leafward.engine.models.model import ModelRequest
+from leafward.engine.models.model_events import ModelEvent, TextDelta, WholePart
 from leafward.stores import Store
 from leafward.testing import ScriptedModel, call
 
@@ -60,6 +62,62 @@ async def test_an_interrupt_from_inside_the_model_ends_its_wait(store: Store) ->
 
     async with asyncio.timeout(5):
         assert reason(await agent.call("Cook", ALICE)) == "INTERRUPTED"
+
+
+async def test_a_second_interrupt_reaches_a_turn_whose_hook_is_being_ended(store: Store) -> None:
+    begun, ending = asyncio.Event(), asyncio.Event()
+
+    class Slow(Hook):
+        async def on_event(self, event: HookEvent, ctx: RuntimeContext) -> None:
+            if isinstance(event, PostActingEvent):
+                begun.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    ending.set()
+                    await asyncio.sleep(0.05)
+
+    @tool
+    async def stir() -> str:
+        """Stir."""
+        begun.set()
+        await asyncio.sleep(0.05)
+        return "stirred"
+
+    model = ScriptedModel([[call("stir", id="c1")], "never said"])
+    agent = ReActAgent("cook", model, store=store, tools=[stir], hooks=[Slow()])
+    task = asyncio.create_task(agent.call("Cook", ALICE))
+    await begun.wait()
+
+    assert await agent.interrupt("alice", "s1", "stop!")
+    await ending.wait()
+    assert await agent.interrupt("alice", "s1", "now!")
+
+    assert reason(await task) == "INTERRUPTED"
+    assert (await texts(agent))[-2:] == ["stop!", "now!"]
+
+
+async def test_what_a_model_said_that_no_message_can_hold_keeps_no_turn_from_being_interrupted(store: Store) -> None:
+    begun = asyncio.Event()
+
+    class Model:
+        name = "m"
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+            yield TextDelta("Hello")
+            yield WholePart({"type": "x", "v": float("nan")})
+            begun.set()
+            await asyncio.sleep(60)
+
+    agent = ReActAgent("cook", Model(), store=store)
+    task = asyncio.create_task(agent.call("Cook", ALICE))
+    await begun.wait()
+    assert await agent.interrupt("alice", "s1", "stop!")
+
+    assert reason(await task) == "INTERRUPTED"
+    assert await texts(agent) == ["Cook", "stop!"]
+    again = ReActAgent("cook", ScriptedModel(["Done."]), store=store)
+    assert (await again.call("And now?", ALICE)).text == "Done."
 
 
 @pytest.mark.parametrize("save", ["step", "call"])

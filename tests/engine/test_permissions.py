@@ -39,11 +39,12 @@ def expected(mode: str, rules: Set[str], opinion: str, read_only: bool, has_dire
         (is_plain and said is not None, said or ask),
         (is_plain, "allow"),
         ("ask" in rules, ask),
-        (mode == "explore", "allow" if read_only else "deny"),
+        (said == "deny", "deny"),
+        (mode == "explore" and not read_only, "deny"),
+        (opinion == "ask for safety", ask),
+        (mode == "explore", "allow"),
         (mode == "accept_edits" and read_only, "allow"),
         (said == "allow", "allow"),
-        (said == "deny", "deny"),
-        (opinion == "ask for safety", ask),
         ("allow" in rules, "allow"),
         (mode == "bypass", "allow"),
     ]
@@ -67,6 +68,13 @@ def test_every_row_of_the_table_of_decisions(mode: Any, content: str | None) -> 
         row = (mode, sorted(rules), opinion, read_only, has_directory)
         assert found.decision == expected(mode, rules, opinion, read_only, has_directory), row
     assert len(rows) == 640
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_mode_allows_what_the_check_of_a_tool_denies(mode: Any) -> None:
+    context = PermissionContext(mode=mode)
+    for read_only in (False, True):
+        assert decide(context, "tool", {}, read_only=read_only, opinion=Opinion("deny", "outside")).decision == "deny"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,6 @@ async def test_a_call_that_may_have_run_is_not_run_again_and_its_outcome_is_unkn
 async def test_calls_that_nothing_denies_by_now_run(store: Store) -> None:
     await leave(store, "water", "harvest")
     farm = Farm(store)
-    await farm.change("deny rule", "sow")
 
     await farm.agent.call(None, ALICE)
 

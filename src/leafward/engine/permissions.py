@@ -23,7 +23,7 @@ SUGGESTED = "suggested"
 class Opinion:
     """What the check of a tool says of one call; one without a decision leaves it to rules and mode.
 
-    A reason with the word `safety` has the user asked also where a rule or the mode `bypass` would allow the call.
+    A reason with the word `safety` has the user asked also where an allow rule or the mode would allow the call.
 
     Raises:
         ConfigurationError: there is no such decision.
@@ -66,8 +66,9 @@ def decide(
 ) -> Verdict:
     """Return what is done with a call.
 
-    The first of these that says something decides: deny rules, rules that the user accepted, ask rules, the mode and
-    the tool's own check, allow rules, the mode `bypass`. Else the user is asked, or nobody in the mode `dont_ask`: then
+    The first of these that says something decides: deny rules, rules that the user accepted, ask rules, the tool's own
+    check where it denies, the mode `explore` where it denies, the check where it asks for safety, the check or the mode
+    where it allows, allow rules, the mode `bypass`. Else the user is asked, or nobody in the mode `dont_ask`: then
     the call is denied. A session that has only accepted rules and the mode `default` runs all that no check objects to.
     With `always_asks`, only a deny rule comes before the question.
     """
@@ -83,13 +84,14 @@ def decide(
         return _ALLOWED if opinion.decision in (None, "allow") else Verdict(opinion.decision, opinion.reason)
     if _is_meant(context.ask_rules.get(tool_name, []), texts):
         return _asked(context.mode, "a rule")
-    by_mode = _decided_by_mode(context.mode, read_only)
-    if by_mode is not None:
-        return by_mode
-    if opinion.decision in ("allow", "deny"):
-        return Verdict(opinion.decision, opinion.reason)
+    if opinion.decision == "deny":
+        return Verdict("deny", opinion.reason)
+    if context.mode == "explore" and not read_only:
+        return Verdict("deny", "only tools that change nothing run now")
     if opinion.decision == "ask" and opinion.is_about_safety:
         return _asked(context.mode, opinion.reason)
+    if opinion.decision == "allow" or (read_only and context.mode in ("explore", "accept_edits")):
+        return _ALLOWED
     if context.mode == "bypass" or _is_meant(allowing, texts, wholly=True):
         return _ALLOWED
     return _asked(context.mode, opinion.reason)
@@ -97,12 +99,6 @@ def decide(
 
 def _asked(mode: Mode, reason: str) -> Verdict:
     return Verdict("deny", "nobody can be asked") if mode == "dont_ask" else Verdict("ask", reason)
-
-
-def _decided_by_mode(mode: Mode, read_only: bool) -> Verdict | None:
-    if mode == "explore":
-        return _ALLOWED if read_only else Verdict("deny", "only tools that change nothing run now")
-    return _ALLOWED if mode == "accept_edits" and read_only else None
 
 
 def _is_plain(context: PermissionContext) -> bool:

@@ -343,7 +343,8 @@ class Turn:
         Nothing of it is stored yet.
         """
         self._record.take_changes()
-        with self._control.endable():
+        # A shutdown waits: what is stored without a verdict would run where the turn goes on.
+        async with self._control.interruptible():
             verdicts = await judge_calls(calls, self._calls.offered(), self._ctx, self._setup.plan)
         if any(verdict.decision == "ask" for _, verdict in verdicts):
             states = {

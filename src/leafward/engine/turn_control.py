@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import current_task
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -86,7 +86,7 @@ class TurnControl:
     waiting: asyncio.Task[object] | None = None
     """The task that waits right now, for the model or for its turn."""
     tool_waits: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
-    """What an interrupt ends in the tasks of tools."""
+    """What an interrupt ends in the tasks of tools, and while calls are judged."""
     _cancelled: bool = False
     """Whether the wait was cancelled from here."""
 
@@ -131,7 +131,10 @@ class TurnControl:
         self.stop = "interrupt"
         self._stop_now()
         while self.tool_waits:
-            self.tool_waits.pop().reschedule(self._loop.time())
+            wait = self.tool_waits.pop()
+            # One that is ending already takes no other time.
+            if not wait.expired():
+                wait.reschedule(self._loop.time())
         for child in list(self.children):
             if child._loop is self._loop:
                 child.interrupt()
@@ -247,6 +250,25 @@ class TurnControl:
                 raise TurnStopped from None
             raise
         self.end_wait()
+
+    @asynccontextmanager
+    async def interruptible(self) -> AsyncGenerator[None]:
+        """Have what is awaited in the block end when the turn is interrupted, and not when it is to pause.
+
+        Raises:
+            TurnStopped: it was interrupted.
+        """
+        wait = asyncio.timeout(0 if self.stop == "interrupt" else None)
+        try:
+            async with wait:
+                self.tool_waits.add(wait)
+                yield
+        except TimeoutError:
+            if wait.expired():
+                raise TurnStopped from None
+            raise
+        finally:
+            self.tool_waits.discard(wait)
 
     def _stop_now(self) -> None:
         """End a wait for the model, and say so to tools that look."""

@@ -124,7 +124,7 @@ class TurnEnd:
             await self._store(pauses=True)
             return
         reply = self._record.reply
-        said = None if reply is None else reply.partial(name=self._name)
+        said = self._said_by_now()
         await self._layers.stops(with_reason(said or self._record.last_reply(self._name), "INTERRUPTED"))
         cut_off = () if reply is None else reply.cut_off()
         results, joined = await self._store(joins=True)
@@ -207,13 +207,22 @@ class TurnEnd:
         reply = self._record.reply
         if reply is None:
             return None
-        if not text_only:
-            said = reply.partial(name=self._name)
-        else:
-            said = reply.said(name=self._name) if self._control.keeps_partial else None
+        said = self._said_by_now(text_only=text_only) if self._control.keeps_partial or not text_only else None
         # What it has used counts, also if nothing of it is kept.
         self._record.take(reply, None)
         return said
+
+    def _said_by_now(self, *, text_only: bool = False) -> Message | None:
+        """Return what the model has said so far; nothing of it if no message can hold that."""
+        reply = self._record.reply
+        if reply is None:
+            return None
+        try:
+            return reply.said(name=self._name) if text_only else reply.partial(name=self._name)
+        except ValueError as error:
+            session_id = self._record.log.state.session_id
+            _log.warning("what the model has said in session %r is left out: %s", session_id, error)
+            return None
 
     async def _say_why(self) -> None:
         """Have the last reply say that it was interrupted, unless it is stored; then the note says so."""
