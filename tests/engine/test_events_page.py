@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
-from leafward import ReActAgent, RuntimeContext, tool, tool_result
-from leafward.engine import AgentEvent, ModelError
+from leafward import ReActAgent, RuntimeContext, assistant, tool, tool_result
+from leafward.engine import AgentEvent, CallNext, Middleware, ModelError, ModelRequest
 from leafward.engine.questions import answering
 from leafward.testing import ScriptedModel, call
 
@@ -115,6 +115,15 @@ async def test_a_sub_agent_is_shown_while_its_tool_runs() -> None:
     assert (after.type, after.call_id, after.reply_id) == ("TOOL_RESULT_START", exposed.call_id, exposed.reply_id)
 
 
+class Remembers(Middleware):
+    """Answers in the model's place."""
+
+    async def on_reasoning(
+        self, ctx: RuntimeContext, request: ModelRequest, call_next: CallNext[ModelRequest, AgentEvent]
+    ) -> AsyncGenerator[AgentEvent]:
+        yield AgentEvent("MODEL_CALL_END", message=assistant("It was soup."))
+
+
 async def _plain() -> list[AgentEvent]:
     """Return the events of turns of all kinds of replies."""
     broken = ["Let me", ModelError("away", temporary=True, retry_after=0)]
@@ -123,10 +132,11 @@ async def _plain() -> list[AgentEvent]:
     async with (
         ReActAgent("cook", model, tools=[cook, approve], store="memory://") as agent,
         ReActAgent("cook", model, tools=[cook], store="memory://", max_iterations=1) as brief,
+        ReActAgent("cook", model, store="memory://", middlewares=[Remembers()]) as third,
     ):
         return [
             event
-            for one, text in ((agent, "Cook."), (agent, "May I?"), (brief, "Again."))
+            for one, text in ((agent, "Cook."), (agent, "May I?"), (brief, "Again."), (third, "What was it?"))
             async for event in one.stream(text, ALICE)
         ]
 
