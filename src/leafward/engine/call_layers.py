@@ -119,8 +119,8 @@ class CallLayers:
         chunk = SummaryChunkEvent if is_summary else ReasoningChunkEvent
 
         async def asked(request: ModelRequest) -> Shown:
-            told = await hooks.tell(before(request))
-            events = ask(told.request)
+            changed = await hooks.tell(before(request))
+            events = ask(changed.request)
             async with aclosing(pieces(events, self._control) if hooks.listening(chunk) else events) as shown:
                 async for event in shown:
                     if isinstance(event, AgentEvent) and event.type in _DELTAS:
@@ -178,10 +178,10 @@ class CallLayers:
         if hooks is None or not hooks.listening(kind):
             return message
         given = kind(own_copy(message))
-        told = await hooks.tell(given)
-        if told is given:
+        changed = await hooks.tell(given)
+        if changed is given:
             return message
-        found = told.message
+        found = changed.message
         if found.id != message.id or found.role != "assistant":
             raise ConfigurationError("a hook gave the reply another id or role: change its parts alone")
         return own_copy(found)

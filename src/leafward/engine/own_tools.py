@@ -1,4 +1,4 @@
-"""The tools that an agent brings itself, and what its model is told beside them."""
+"""The tools that an agent brings itself, and what its model reads beside them."""
 
 from __future__ import annotations
 

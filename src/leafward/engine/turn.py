@@ -320,12 +320,12 @@ class Turn:
     async def _take(self, reply: Reply, *, is_summary: bool = False, **metadata: str) -> Message:
         """Put the model's reply into the conversation."""
         message = reply.message(name=self._setup.name, metadata=metadata or None)
-        told = await self._layers.replied(message, is_summary=is_summary)
-        if told is not message:
+        changed = await self._layers.replied(message, is_summary=is_summary)
+        if changed is not message:
             # Hooks may have added calls.
-            told = with_own_ids(told)
-        self._record.take(reply, told)
-        return told
+            changed = with_own_ids(changed)
+        self._record.take(reply, changed)
+        return changed
 
     async def _count(self, reply: Reply) -> None:
         """Count what a reply used of which nothing is stored."""

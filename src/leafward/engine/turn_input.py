@@ -71,7 +71,7 @@ class TakenInput:
     is_new: bool = False
     """Whether something of it is to be stored."""
     events: Sequence[AgentEvent] = ()
-    """What is told once it is stored."""
+    """What is shown once it is stored."""
     has_answers: bool = False
     """Whether the user has answered questions with it."""
 
