@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from leafward import Message, ReActAgent, open_store, tool, user
+from leafward import Message, ReActAgent, RuntimeContext, open_store, tool, user
 from leafward.core.agent_contexts import PermissionContext, PermissionRule
-from leafward.engine import Opinion
+from leafward.engine import AgentEvent, CallNext, Middleware, ModelRequest, Opinion
 from leafward.testing import ScriptedModel, call
 from tests.engine.custom_stores import PlainStates
 from tests.engine.going_on import ALICE, results
@@ -86,3 +87,37 @@ async def test_an_edited_call_is_denied_where_the_call_would_have_been(store: An
 
     assert ran == []
     assert results((await agent.get_agent_state("alice", "s1")).context)["c1"][0] == "denied"
+
+
+async def test_a_reply_that_a_middleware_has_kept_is_judged_as_any_other(store: Any) -> None:
+    allowed = {"state": "allowed", "metadata": {"leafward_confirmed": True}}
+    kept = Message("assistant", [{**call("book", {"city": "Uji"}, id="c1"), **allowed}])
+
+    class Keeps(Middleware):
+        async def on_reasoning(
+            self, ctx: RuntimeContext, request: ModelRequest, call_next: CallNext[ModelRequest, AgentEvent]
+        ) -> AsyncGenerator[AgentEvent]:
+            yield AgentEvent("MODEL_CALL_END", message=kept)
+
+    ran: list[str] = []
+    agent = booking(store, ran, [], lambda arguments, ctx: "ask", middlewares=[Keeps()])
+
+    reply = await agent.call("Book", ALICE)
+
+    assert ((reply.metadata or {})["agentscope_generate_reason"], ran) == ("PERMISSION_ASKING", [])
+
+
+async def test_rules_that_are_added_at_once_are_all_kept(store: Any) -> None:
+    agent = booking(store, [], ["Hello.", "Hello again."])
+    await agent.call("Hi", ALICE)
+    names = [f"tool{number}" for number in range(12)]
+
+    async def add(name: str, ticks: int) -> None:
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await agent.add_rule("alice", "s1", PermissionRule(name, "deny", "x"))
+
+    await asyncio.gather(*(add(name, 3 * number) for number, name in enumerate(names)))
+    await agent.call("Again", ALICE)
+
+    assert sorted((await agent.get_permissions("alice", "s1")).deny_rules) == sorted(names)

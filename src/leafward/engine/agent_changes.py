@@ -54,8 +54,10 @@ class AgentChanges:
                 assert held.mail is not None
                 # What was sent to a turn that had ended by then comes first.
                 await held.mail.read()
-                make_once(control.changes, log.state, held.mail.kept)
+                # Others that come while this is stored stay in the store, for the next one.
+                made = list(control.changes)
+                make_once(made, log.state, held.mail.kept)
                 change.apply(log.state)
                 await log.commit(log.note or self._options.ended_turn(), at_boundary=True)
                 await log.project()
-                await held.mail.acknowledge({one.id for one in control.changes})
+                await held.mail.acknowledge({one.id for one in made})

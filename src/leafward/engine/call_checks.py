@@ -33,7 +33,13 @@ async def judge_calls(
     Raises:
         StoreError, LeaseLost: the check of a tool met a store that failed.
     """
-    opinions = await asyncio.gather(*(_opinion(tools.get(call.name), call, ctx) for call in calls))
+    asked = [asyncio.ensure_future(_opinion(tools.get(call.name), call, ctx)) for call in calls]
+    try:
+        opinions = await asyncio.gather(*asked)
+    finally:
+        # Where one of them met a store that failed, the others go no further.
+        for one in asked:
+            one.cancel()
     return [
         (call, _verdict(ctx.agent_state, plan, tools.get(call.name), call, opinion))
         for call, opinion in zip(calls, opinions, strict=True)

@@ -96,6 +96,26 @@ def _question(call: Call, plan: PlanMode | None) -> Question:
     return Question(part, call.message.id, call.message.created_at, rules)
 
 
+def without_verdicts(reply: Message) -> Message:
+    """Return a new reply whose calls say nothing of whether they may run, whatever made it."""
+    parts: list[Part] = body_to_read(reply)["parts"]
+    plain = [_without_verdict(part) if part["type"] in CALLS else part for part in parts]
+    if all(new is old for new, old in zip(plain, parts, strict=True)):
+        return reply
+    return message_sharing(reply.id, reply.role, reply.at, {**body_to_read(reply), "parts": plain}).sealed()[0]
+
+
+def _without_verdict(part: Part) -> Part:
+    metadata: object = part.get("metadata")
+    if part.get("state") not in (ASKING, ALLOWED) and not (isinstance(metadata, dict) and _CONFIRMED in metadata):
+        return part
+    found: Part = {key: value for key, value in part.items() if key != "state"}
+    if isinstance(metadata, dict):
+        given = cast(dict[str, Any], metadata)
+        found["metadata"] = {key: value for key, value in given.items() if key != _CONFIRMED}
+    return found
+
+
 def with_states(reply: Message, states: Mapping[str, str]) -> Message:
     """Return a reply some of whose calls, by their ids, have another state; it says if one is asked about."""
     body = body_to_read(reply)

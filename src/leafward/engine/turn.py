@@ -26,7 +26,7 @@ from leafward.engine.models.model import ChatModel, ModelRequest
 from leafward.engine.models.model_error import ModelError
 from leafward.engine.models.reply import Reply
 from leafward.engine.plan_mode import PlanMode
-from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states
+from leafward.engine.questions import ALLOWED, ASKING, is_asked, with_states, without_verdicts
 from leafward.engine.recovery import open_calls, plan_calls
 from leafward.engine.reply_reason import REASON, with_reason
 from leafward.engine.running_calls import RunningCalls
@@ -324,6 +324,8 @@ class Turn:
         if changed is not message:
             # Hooks may have added calls.
             changed = with_own_ids(changed)
+        # One that a middleware has kept, or a model has made up, may say that its calls were allowed.
+        changed = without_verdicts(changed)
         self._record.take(reply, changed)
         return changed
 

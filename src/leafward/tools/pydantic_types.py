@@ -44,8 +44,8 @@ def read_value(kind: Any, value: object) -> tuple[bool, Any]:
     if adapter is None:
         return False, None
     try:
-        return True, adapter.validate_python(value)
-    except ValueError as error:
+        return True, adapter.validate_json(msgspec.json.encode(value))
+    except (ValueError, TypeError) as error:
         raise msgspec.ValidationError(str(error)) from error
 
 
