@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -18,7 +19,7 @@ from leafward.engine.agent import ReActAgent
 from leafward.stores import Store
 from leafward.stores.memory import MemoryStore
 from tests.engine.dying_store import Died, DyingStore, SleepingStore
-from tests.engine.two_handles import KINDS, Handles, on
+from tests.engine.two_handles import KINDS, Handles, on, opened
 
 Resumed = Literal["same input", "no input", "other input"]
 DINNER = "1"
@@ -212,9 +213,13 @@ async def test_writes_without_the_lease_are_noticed(handles: Handles) -> None:
     assert any("it woke and wrote" in fault for fault in found)
 
 
-@on("memory")
-async def test_a_slot_that_is_written_before_the_tree_is_noticed(handles: Handles) -> None:
-    with broken("writes the slot before the tree"):
-        found = await all_faults(handles, "same input", (False,))
-
-    assert any("the slot shows what the tree has not" in fault for fault in found)
+async def test_a_slot_that_is_written_before_the_tree_is_noticed(tmp_path: Path) -> None:
+    # Only one of the commits is that of the slot. Results that go together make the dinner one commit shorter, so that
+    # a run may miss it on a busy machine.
+    for _ in range(5):
+        async with opened("memory", tmp_path, "") as handles:
+            with broken("writes the slot before the tree"):
+                found = await all_faults(handles, "same input", (False,))
+        if any("the slot shows what the tree has not" in fault for fault in found):
+            return
+    pytest.fail("it was not noticed")
