@@ -52,7 +52,7 @@ def cook(store: Any, budget: Any, script: Any = endless, **options: Any) -> ReAc
 
 
 def asked(agent: ReActAgent) -> int:
-    model: Any = agent._answering.setup.model  # pyright: ignore[reportPrivateUsage]
+    model: Any = agent._answers.setup.model  # pyright: ignore[reportPrivateUsage]
     return len(model.requests)
 
 

@@ -82,8 +82,8 @@ def agent(store: Any, script: Any, *hooks: Hook, **options: Any) -> ReActAgent:
 
 
 def requests(of: ReActAgent) -> list[ModelRequest]:
-    assert isinstance(of._answering.setup.model, ScriptedModel)
-    return of._answering.setup.model.requests
+    assert isinstance(of._answers.setup.model, ScriptedModel)
+    return of._answers.setup.model.requests
 
 
 def reason(reply: Message) -> str | None:

@@ -61,8 +61,8 @@ async def test_the_first_middleware_is_the_outermost_at_every_point(store: Store
     acting = ["a acting in", "b acting in", "b acting out", "a acting out"]
     assert notes == ["a agent in", "b agent in", *a_round, *acting, *a_round, "b agent out", "a agent out"]
     assert reply.text == "Three."
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    assert [request.system for request in cook._answering.setup.model.requests] == ["Cook. a b"] * 2
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    assert [request.system for request in cook._answers.setup.model.requests] == ["Cook. a b"] * 2
 
 
 async def test_with_middleware_a_reader_sees_the_same_events_as_without(store: Store) -> None:
@@ -81,7 +81,7 @@ async def test_a_middleware_that_overrides_nothing_is_never_called(store: Store)
     cook = agent(store, ["Hi."], Middleware())
 
     assert (await cook.call("Hi", ALICE)).text == "Hi."
-    layers = cook._answering.layers
+    layers = cook._answers.layers
     assert [layers.agent, layers.reasoning, layers.model, layers.acting, layers.prompt] == [()] * 5
 
 
@@ -326,8 +326,8 @@ async def test_the_prompt_passes_the_middlewares_in_their_order(store: Store) ->
     cook = agent(store, ["Hi."], First(), Second(), system_prompt="Cook.")
     await cook.call("Hi", ALICE)
 
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    assert cook._answering.setup.model.requests[0].system == "COOK. FOR ALICE."
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    assert cook._answers.setup.model.requests[0].system == "COOK. FOR ALICE."
 
 
 async def test_a_prompt_that_is_not_a_text_is_an_error(store: Store) -> None:

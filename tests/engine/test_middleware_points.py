@@ -78,8 +78,8 @@ async def test_asking_again_stores_one_reply_and_counts_both(store: Store) -> No
     assert [end.discarded for end in ends] == [False, True, False]
     (info,) = await SessionManager(store, user_id="alice", agent_id="cook").list()
     assert (info.input_tokens, info.output_tokens) == (20, 10)
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    assert [request.system for request in cook._answering.setup.model.requests] == ["", "Be polite."]
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    assert [request.system for request in cook._answers.setup.model.requests] == ["", "Be polite."]
 
 
 async def test_asking_again_is_bounded_by_the_budget(store: Store) -> None:
@@ -92,8 +92,8 @@ async def test_asking_again_is_bounded_by_the_budget(store: Store) -> None:
 
     with pytest.raises(Exception, match="budget"):
         await cook.call("Hi", ALICE)
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    assert len(cook._answering.setup.model.requests) == 3
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    assert len(cook._answers.setup.model.requests) == 3
     await goes_on(cook, store)
 
 
@@ -174,8 +174,8 @@ async def test_what_a_middleware_does_with_a_request_changes_nothing_of_the_conv
 
     assert (await cook.call("My secret", ALICE)).text == "HELLO."
     assert await texts(cook) == ["My secret", "HELLO."]
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    (asked,) = cook._answering.setup.model.requests
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    (asked,) = cook._answers.setup.model.requests
     assert (asked.messages[0].text, asked.options) == ("***", {"temperature": 0})
 
 
@@ -206,8 +206,8 @@ async def test_a_middleware_sees_changes_and_replaces_calls_of_tools(store: Stor
     await cook.call("Add.", ALICE)
 
     assert seen == [("c1", "add", {"a": 1, "b": 2}, "41", "success")]
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    (result,) = cook._answering.setup.model.requests[1].messages[-1].parts
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    (result,) = cook._answers.setup.model.requests[1].messages[-1].parts
     assert result["output"][0]["text"] == "about 41"
 
 
@@ -242,10 +242,8 @@ async def test_a_middleware_may_run_a_tool_again_or_not_at_all(store: Store) -> 
 
     await cook.call("Go.", ALICE)
 
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    results = [
-        message.parts[0] for message in cook._answering.setup.model.requests[1].messages if message.role == "tool"
-    ]
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    results = [message.parts[0] for message in cook._answers.setup.model.requests[1].messages if message.role == "tool"]
     shown = [(part["id"], part["state"], part["output"][0]["text"]) for part in results]
     assert shown == [("c1", "success", "fine"), ("c2", "error", "out of numbers")]
     assert runs == 2
@@ -313,8 +311,8 @@ async def test_arguments_that_are_not_json_are_answered_with_the_mistake(store: 
     cook = agent(store, [broken, "Sorry."], Noted("a", []))
 
     assert (await cook.call("Add.", ALICE)).text == "Sorry."
-    assert isinstance(cook._answering.setup.model, ScriptedModel)
-    (result,) = cook._answering.setup.model.requests[1].messages[-1].parts
+    assert isinstance(cook._answers.setup.model, ScriptedModel)
+    (result,) = cook._answers.setup.model.requests[1].messages[-1].parts
     assert result["state"] == "error"
     assert "JSON" in result["output"][0]["text"]
 

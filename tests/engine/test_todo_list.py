@@ -43,7 +43,7 @@ async def tasks(cook: ReActAgent) -> list[Task]:
 
 def last_words(cook: ReActAgent) -> list[str]:
     """Return the last message of each request."""
-    model = cook._answering.setup.model
+    model = cook._answers.setup.model
     assert isinstance(model, ScriptedModel)
     return [request.messages[-1].text for request in model.requests]
 
@@ -170,7 +170,7 @@ async def test_the_reminder_comes_with_each_request_and_is_never_stored(store: S
     await cook.call("Hello", ALICE)
 
     assert last_words(cook) == ["Cook", *[f"{REMINDER}- [ ] rice"] * 3]
-    model = cook._answering.setup.model
+    model = cook._answers.setup.model
     assert isinstance(model, ScriptedModel)
     assert [one.text for one in model.requests[-1].messages if one.role == "user"] == [
         "Cook",
@@ -193,7 +193,7 @@ async def test_the_list_survives_a_compaction(store: Store) -> None:
 
     await cook.call("And now?", ALICE)
 
-    model = cook._answering.setup.model
+    model = cook._answers.setup.model
     assert isinstance(model, ScriptedModel)
     assert not any(part["type"] == "tool_use" for one in model.requests[-1].messages for part in one.parts)
     assert last_words(cook)[-1] == f"{REMINDER}- [~] rice"

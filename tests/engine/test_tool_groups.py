@@ -59,7 +59,7 @@ def agent(store: Any, script: Any, ran: list[str] | None = None) -> ReActAgent:
 
 
 def requests(cook: ReActAgent) -> list[ModelRequest]:
-    model = cook._answering.setup.model
+    model = cook._answers.setup.model
     assert isinstance(model, ScriptedModel)
     return model.requests
 

@@ -14,6 +14,7 @@ from leafward.core.errors import AgentShuttingDown, ConfigurationError, SessionN
 from leafward.core.ids import check_id, new_id
 from leafward.core.message import Message
 from leafward.core.session_key import AnyKey, SessionKey, key_of
+from leafward.engine.agent_answers import AgentAnswers
 from leafward.engine.agent_calls import STORING_S, AgentCalls, PartialReasoning, ShutdownState
 from leafward.engine.agent_changes import AgentChanges
 from leafward.engine.agent_compaction import Compacting, agent_compaction
@@ -28,7 +29,6 @@ from leafward.engine.agent_options import (
 )
 from leafward.engine.agent_store import AgentStore, AgentStoreLike, Place
 from leafward.engine.agent_turns import AgentTurns
-from leafward.engine.answering import Answering
 from leafward.engine.budget import Budget, check_budget
 from leafward.engine.call_layers import Layers
 from leafward.engine.child_sessions import interrupted_with_parent
@@ -171,7 +171,7 @@ class ReActAgent:
         self._lease_ttl = lease_ttl
         self._cache = StateCache(state_cache)
         self._memory = MemoryOfAgent(memory)
-        self._answering = Answering(
+        self._answers = AgentAnswers(
             setup, self._options, self._context, self._memory, layers, lambda: self.hooks, self._ask_timeout
         )
         self._calls = AgentCalls(name)
@@ -225,7 +225,7 @@ class ReActAgent:
             slot = Slot(key.user_id, key.session_id)
             async with (
                 turn_of(place, slot, control, label=self._turns.label, ttl=self._lease_ttl) as held,
-                aclosing(self._answering.events(given, self._log(place, key, held), place, held, ctx)) as events,
+                aclosing(self._answers.events(given, self._log(place, key, held), place, held, ctx)) as events,
             ):
                 try:
                     async for event in events:
@@ -319,7 +319,7 @@ class ReActAgent:
         Those whose `ask_timeout` is over are not among them: the next call declines them.
         """
         state = await self.get_agent_state(user_id, session_id)
-        return open_questions(open_calls(state.context), self._ask_timeout, self._answering.setup.plan)
+        return open_questions(open_calls(state.context), self._ask_timeout, self._answers.setup.plan)
 
     async def answer(
         self,
@@ -374,7 +374,7 @@ class ReActAgent:
         Raises:
             ConfigurationError: the agent was made without `plan_mode=True`.
         """
-        await self._change(user_id, session_id, entering(self._answering.setup.plan))
+        await self._change(user_id, session_id, entering(self._answers.setup.plan))
 
     async def exit_plan_mode(self, user_id: str | None = None, session_id: str | None = None) -> None:
         """End plan mode without a question; the plan stays. While a turn runs, it ends with its next step.
@@ -382,7 +382,7 @@ class ReActAgent:
         Raises:
             ConfigurationError: the agent was made without `plan_mode=True`.
         """
-        await self._change(user_id, session_id, leaving(self._answering.setup.plan))
+        await self._change(user_id, session_id, leaving(self._answers.setup.plan))
 
     async def is_plan_mode_active(self, user_id: str | None = None, session_id: str | None = None) -> bool:
         """Tell whether a session only plans, as stored; a running turn stores a change with its next step."""

@@ -32,7 +32,7 @@ Shown = AsyncGenerator[AgentEvent | OpenStream]
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class AgentAnswers:
     """How an agent answers; the same for all of its calls."""
 
     setup: TurnSetup
